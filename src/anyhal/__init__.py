@@ -1,0 +1,1 @@
+"""Application programs over any accelerator. SPDX-License-Identifier: Apache-2.0"""

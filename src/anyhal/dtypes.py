@@ -1,0 +1,89 @@
+"""One row per element type: names, contract value, block geometry, NumPy side.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from anyhal.errors import InvalidArgumentError
+
+__all__ = ["ALL", "DType", "dtype"]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type. `value` is the number in the contract (`anyhal_dtype`)."""
+
+    name: str  # as NumPy users write it
+    short: str  # as messages and op tables write it
+    value: int
+    kind: str  # "float", "int", "uint", "bool", "block"
+    block_elements: int
+    block_bytes: int
+    numpy: np.dtype[Any] | None  # None for block formats, which are bytes on the host
+
+    @property
+    def is_block(self) -> bool:
+        return self.kind == "block"
+
+
+def _row(name: str, short: str, value: int, kind: str, np_type: Any) -> DType:
+    np_dtype = np.dtype(np_type)
+    return DType(name, short, value, kind, 1, np_dtype.itemsize, np_dtype)
+
+
+ALL: tuple[DType, ...] = (
+    _row("float32", "f32", 1, "float", np.float32),
+    _row("float16", "f16", 2, "float", np.float16),
+    _row("bfloat16", "bf16", 3, "float", ml_dtypes.bfloat16),
+    _row("float64", "f64", 4, "float", np.float64),
+    _row("int64", "i64", 5, "int", np.int64),
+    _row("int32", "i32", 6, "int", np.int32),
+    _row("int16", "i16", 7, "int", np.int16),
+    _row("int8", "i8", 8, "int", np.int8),
+    _row("uint64", "u64", 9, "uint", np.uint64),
+    _row("uint32", "u32", 10, "uint", np.uint32),
+    _row("uint16", "u16", 11, "uint", np.uint16),
+    _row("uint8", "u8", 12, "uint", np.uint8),
+    _row("bool", "bool", 13, "bool", np.bool_),
+    DType("q4_1", "q4_1", 64, "block", 32, 20, None),
+    DType("q8_0", "q8_0", 65, "block", 32, 34, None),
+)
+
+_BY_NAME = {n: d for d in ALL for n in (d.name, d.short)}
+_BY_VALUE = {d.value: d for d in ALL}
+_BY_NUMPY = {d.numpy: d for d in ALL if d.numpy is not None}
+
+
+def dtype(spec: object) -> DType:
+    """The dtype that `spec` names: a DType, a name ("float32", "f32"), a contract value, or
+    anything that `numpy.dtype` takes.
+
+    Raises InvalidArgumentError with the nearest known name.
+    """
+    if isinstance(spec, DType):
+        return spec
+    if isinstance(spec, str):
+        found = _BY_NAME.get(spec)
+        if found is not None:
+            return found
+    elif isinstance(spec, int) and not isinstance(spec, bool):
+        found = _BY_VALUE.get(spec)
+        if found is not None:
+            return found
+    elif spec is not None:
+        try:
+            found = _BY_NUMPY.get(np.dtype(spec).newbyteorder("="))  # type: ignore[call-overload]
+        except TypeError:
+            found = None
+        if found is not None:
+            return found
+    near = get_close_matches(str(spec), list(_BY_NAME), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(d.name for d in ALL)
+    raise InvalidArgumentError(f"dtype {spec!r} is not one that anyhal has; {hint}")

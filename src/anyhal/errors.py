@@ -1,0 +1,122 @@
+"""The exceptions of anyhal.
+SPDX-License-Identifier: Apache-2.0
+
+HalError
+├── InvalidArgumentError (ValueError)      the call itself is wrong; nothing ran
+├── UnsupportedError (NotImplementedError) nothing here can run it; `reason` says why
+├── OutOfMemoryError (MemoryError)         `ledger` holds the numbers, never a buffer
+├── DeviceLostError (RuntimeError)         sticky on that device alone
+├── ExecutionFailedError (RuntimeError)    accepted work failed later
+├── HalTimeoutError (TimeoutError)         a wait reached its limit
+├── NotFoundError (LookupError)            no such device, model, file or setting
+├── CancelledError (RuntimeError)          stopped because it was asked to
+├── BackendLoadError (ImportError)         a backend library could not be taken; `stage` says where
+└── InternalError (RuntimeError)           a defect of the core or of a backend
+
+Every message is one sentence in four parts: what failed, where, why, what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BackendLoadError",
+    "CancelledError",
+    "DeviceLostError",
+    "ExecutionFailedError",
+    "HalError",
+    "HalTimeoutError",
+    "InternalError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "UnsupportedError",
+]
+
+
+class HalError(Exception):
+    """Base of all errors that anyhal raises. `code` is the contract's status name."""
+
+    code = "error"
+
+
+class InvalidArgumentError(HalError, ValueError):
+    """The call is wrong (shape, dtype, device, aliasing, value); nothing was queued or written."""
+
+    code = "invalid_argument"
+
+
+class UnsupportedError(HalError, NotImplementedError):
+    """No route can run the operation.
+
+    `reason` is one typed word (op, dtype, layout, numerics, policy, ...); `refusals` lists what each
+    candidate answered.
+    """
+
+    code = "unsupported"
+
+    def __init__(self, message: str, reason: str = "op", refusals: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.refusals = refusals
+
+
+class OutOfMemoryError(HalError, MemoryError):
+    """Memory ran out before anything happened; a retry after freeing is safe.
+
+    `ledger` maps pool names to byte counts at the time of the failure.
+    """
+
+    code = "out_of_memory"
+
+    def __init__(self, message: str, ledger: dict[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.ledger = ledger or {}
+
+
+class DeviceLostError(HalError, RuntimeError):
+    """The device is gone for this process; other devices go on."""
+
+    code = "device_lost"
+
+
+class ExecutionFailedError(HalError, RuntimeError):
+    """Work that had been accepted failed; in-place operands of the failed call are lost."""
+
+    code = "execution_failed"
+
+
+class HalTimeoutError(HalError, TimeoutError):
+    """A wait reached its limit; the work itself goes on."""
+
+    code = "timeout"
+
+
+class NotFoundError(HalError, LookupError):
+    """No device, model, file or setting of that name; the nearest known name is suggested."""
+
+    code = "not_found"
+
+
+class CancelledError(HalError, RuntimeError):
+    """A long preparation stopped because it was asked to."""
+
+    code = "cancelled"
+
+
+class BackendLoadError(HalError, ImportError):
+    """A backend could not be loaded. `stage` is the loader stage that refused, `path` its file."""
+
+    code = "abi_mismatch"
+
+    def __init__(self, message: str, stage: str = "open", path: str = "") -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.path = path
+
+
+class InternalError(HalError, RuntimeError):
+    """A defect in the core or in a backend; please report it with the message."""
+
+    code = "internal"
