@@ -1,0 +1,54 @@
+// The Python array: a view of a buffer, one cache line, never changed after construction.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <algorithm>
+
+#include "core/dispatch.hpp"
+#include "core/spec.hpp"
+
+namespace hal {
+
+inline constexpr uint64_t kConstantBit = 8;    // of ArrayObject::word
+inline constexpr uint64_t kAlignmentMask = 7;  // log2 of the address's alignment, at most 6
+inline constexpr uint64_t kSpecMask = ~63ull;
+
+struct ArrayObject {
+  PyObject_HEAD
+  uint64_t word;  // interned Spec | alignment class | constant flag: the operand's part of a key
+  uint64_t data;  // as Operand::data
+  uint64_t end;   // data + span
+  Buffer* buffer;
+
+  const Spec* spec() const { return reinterpret_cast<const Spec*>(word & kSpecMask); }
+  bool constant() const { return word & kConstantBit; }
+  Device* device() const { return spec()->device; }
+  // Where the host finds the bytes, or null.
+  uint8_t* host() const {
+    if (device()->address_block) return reinterpret_cast<uint8_t*>(data);
+    return buffer->host ? buffer->host + (data - buffer->offset) : nullptr;
+  }
+};
+
+extern PyTypeObject* g_array_type;
+inline bool is_array(PyObject* o) { return Py_TYPE(o) == g_array_type; }
+inline ArrayObject* as_array(PyObject* o) { return reinterpret_cast<ArrayObject*>(o); }
+
+inline uint64_t alignment_class(uint64_t data) {
+  return data ? uint64_t(std::min(__builtin_ctzll(data), 6)) : 6;
+}
+
+// Takes over one reference of each; null with a Python error set.
+PyObject* make_array(const Spec* spec, Buffer* buffer, uint64_t data);
+// A new array with memory of its own.
+PyObject* empty_array(Device* device, const Spec* spec_retained, uint32_t purpose);
+int init_array_type(PyObject* module);
+int init_op_type(PyObject* module);
+
+// The one place where a core Error becomes a Python exception.
+void set_python_error(const Error& error) noexcept;
+
+}  // namespace hal

@@ -1,0 +1,483 @@
+// The Op type: one table-driven entry for every op. A hit goes parse -> key -> plan -> enqueue;
+// a miss asks Python (anyhal/dispatch.py) for the plan.
+// SPDX-License-Identifier: Apache-2.0
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <cstring>
+#include <iterator>
+
+#include "core/bindings/array.hpp"
+#include "core/bindings/op.hpp"
+#include "core/graph.hpp"
+
+namespace hal {
+namespace {
+
+constexpr int kMaxArrays = 8;
+constexpr int kMaxAttrs = 12;
+
+struct AttrSlot {
+  PyObject* name;   // interned
+  char kind;        // i int, f float, b bool, a axis, x axes, e enum, d dtype
+  bool required;
+  PyObject* table;  // dict for e and d
+  uint64_t initial;
+};
+
+struct OpObject {
+  PyObject_HEAD
+  vectorcallfunc call;
+  PyObject* dict;
+  PyObject* name;
+  PyObject* resolve;  // (op, arrays, attrs, out) -> Plan or Array
+  PyObject* coerce;   // (op, args, kwargs) -> result; operands that are not arrays
+  uint32_t id;
+  int array_count, required_count, attr_count;
+  bool variadic, in_place;
+  PyObject* array_names[kMaxArrays];
+  AttrSlot attrs[kMaxAttrs];
+};
+
+PyObject* g_out_name;
+
+// A parsed call. Arrays are borrowed.
+struct Parsed {
+  PyObject* arrays[kMaxOperands];
+  int count = 0;
+  PyObject* out = nullptr;
+  uint64_t attrs[kMaxAttrs];
+  bool cacheable = true;  // false: a value only Python understands
+};
+
+bool fits_axis(long long v) { return v >= -64 && v < 64; }
+
+// The word of an attribute value; clears `cacheable` where Python must look.
+uint64_t attr_word(const AttrSlot& slot, PyObject* v, Parsed& p) {
+  switch (slot.kind) {
+    case 'f': {
+      double d;
+      if (PyFloat_CheckExact(v)) {
+        d = PyFloat_AS_DOUBLE(v);
+      } else {
+        d = PyFloat_AsDouble(v);
+        if (d == -1.0 && PyErr_Occurred()) break;
+      }
+      uint64_t bits;
+      std::memcpy(&bits, &d, 8);
+      return bits;
+    }
+    case 'b':
+      if (v == Py_True) return 1;
+      if (v == Py_False) return 0;
+      break;
+    case 'i':
+    case 'a':
+      if (PyLong_CheckExact(v)) {
+        const long long n = PyLong_AsLongLong(v);
+        if (n != -1 || !PyErr_Occurred()) return uint64_t(n);
+      }
+      break;
+    case 'x': {
+      if (v == Py_None) return 0;
+      if (PyLong_CheckExact(v)) {
+        const long long n = PyLong_AsLongLong(v);
+        if ((n != -1 || !PyErr_Occurred()) && fits_axis(n)) return 1ull << (n & 63);
+        break;
+      }
+      if (!PyTuple_CheckExact(v) || PyTuple_GET_SIZE(v) == 0) break;
+      uint64_t bits = 0;
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i) {
+        PyObject* item = PyTuple_GET_ITEM(v, i);
+        const long long n = PyLong_CheckExact(item) ? PyLong_AsLongLong(item) : 99;
+        if (!fits_axis(n) || bits & (1ull << (n & 63))) {
+          bits = 0;
+          break;
+        }
+        bits |= 1ull << (n & 63);
+      }
+      if (bits && !PyErr_Occurred()) return bits;
+      break;
+    }
+    case 'e':
+    case 'd':
+      if (slot.kind == 'd' && v == Py_None) return 0;
+      if (PyUnicode_CheckExact(v))
+        if (PyObject* n = PyDict_GetItem(slot.table, v)) return PyLong_AsUnsignedLongLong(n);
+      break;
+  }
+  PyErr_Clear();
+  p.cacheable = false;
+  return 0;
+}
+
+int find_name(PyObject* const* names, size_t stride, int count, PyObject* name) {
+  const auto at = [&](int i) {
+    return *reinterpret_cast<PyObject* const*>(reinterpret_cast<const char*>(names) + i * stride);
+  };
+  for (int i = 0; i < count; ++i)
+    if (at(i) == name) return i;
+  for (int i = 0; i < count; ++i)
+    if (PyUnicode_Compare(at(i), name) == 0) return i;
+  return -1;
+}
+
+int bad_call(const OpObject* op, const char* what, PyObject* which) {
+  PyErr_Format(PyExc_TypeError, which ? "%U(): %s %R" : "%U(): %s", op->name, what, which);
+  return -1;
+}
+
+// 0: parsed. 1: some operand is not an Array, Python coerces. -1: error set.
+int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames, Parsed& p) {
+  int result = 0;
+  for (int i = 0; i < op->attr_count; ++i) p.attrs[i] = op->attrs[i].initial;
+  if (op->variadic) {
+    if (nargs != 1) return bad_call(op, "takes one list of arrays", nullptr);
+    PyObject* list = args[0];
+    if (!PyList_CheckExact(list) && !PyTuple_CheckExact(list)) return 1;
+    p.count = int(PySequence_Fast_GET_SIZE(list));
+    if (p.count == 0) return bad_call(op, "needs at least one array", nullptr);
+    if (p.count >= int(kMaxOperands)) return 1;
+    for (int i = 0; i < p.count; ++i) {
+      p.arrays[i] = PySequence_Fast_GET_ITEM(list, i);
+      if (!is_array(p.arrays[i])) result = 1;
+    }
+  } else {
+    p.count = op->array_count;
+    if (nargs > size_t(op->array_count)) return bad_call(op, "takes fewer positional arguments", nullptr);
+    for (int i = 0; i < p.count; ++i) p.arrays[i] = i < int(nargs) ? args[i] : nullptr;
+  }
+  uint32_t given = 0;
+  const Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t k = 0; k < nkw; ++k) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    PyObject* value = args[nargs + k];
+    if (name == g_out_name || PyUnicode_Compare(name, g_out_name) == 0) {
+      p.out = value == Py_None ? nullptr : value;
+      continue;
+    }
+    int i = find_name(&op->attrs[0].name, sizeof(AttrSlot), op->attr_count, name);
+    if (i >= 0) {
+      p.attrs[i] = attr_word(op->attrs[i], value, p);
+      given |= 1u << i;
+      continue;
+    }
+    i = op->variadic ? -1
+                     : find_name(op->array_names, sizeof(PyObject*), op->array_count, name);
+    if (i < 0) return bad_call(op, "has no argument", name);
+    if (p.arrays[i]) return bad_call(op, "got an argument twice:", name);
+    p.arrays[i] = value;
+  }
+  for (int i = 0; i < op->attr_count; ++i)
+    if (op->attrs[i].required && !(given & (1u << i)))
+      return bad_call(op, "needs the keyword argument", op->attrs[i].name);
+  if (op->variadic) return result;
+  for (int i = 0; i < p.count; ++i) {
+    PyObject*& a = p.arrays[i];
+    if (a == Py_None) a = nullptr;
+    if (!a) {
+      if (i < op->required_count) return bad_call(op, "needs the operand", op->array_names[i]);
+    } else if (!is_array(a)) {
+      result = 1;
+    }
+  }
+  return result;
+}
+
+// 0: apart; 1: exactly the same bytes and layout; 2: overlapping otherwise.
+uint64_t overlap(const ArrayObject* out, const ArrayObject* in) {
+  if (out->data >= in->end || in->data >= out->end) return 0;
+  if (!out->device()->address_block && out->buffer->memory != in->buffer->memory) return 0;
+  if (out->data == in->data && out->spec() == in->spec()) return 1;
+  return 2;
+}
+
+void build_key(const OpObject* op, const Parsed& p, const Scope& scope, Key& key) {
+  uint64_t alias = 0;
+  key.add(0);
+  for (int i = 0; i < p.count; ++i) {
+    if (!p.arrays[i]) {
+      key.add(0);
+      continue;
+    }
+    const ArrayObject* a = as_array(p.arrays[i]);
+    key.add(a->word);
+    if (p.out) alias = alias * 3 + overlap(as_array(p.out), a);
+  }
+  key.add(p.out ? as_array(p.out)->word : 0);
+  for (int i = 0; i < op->attr_count; ++i) key.add(p.attrs[i]);
+  // Up to 23 operands would need 37 bits of alias pattern; a mixed word keeps all of them apart
+  // because more than eight inputs happen only for concat, whose out may overlap nothing.
+  key.words[0] = uint64_t(op->id) | uint64_t(scope.contract & 0xffff) << 12 |
+                 (alias & 0xffffff) << 28 | uint64_t(key.count) << 52;
+}
+
+PyObject* given_attrs(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  PyObject* attrs = PyDict_New();
+  const Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t k = 0; attrs && k < nkw; ++k) {
+    PyObject* name = PyTuple_GET_ITEM(kwnames, k);
+    if (find_name(&op->attrs[0].name, sizeof(AttrSlot), op->attr_count, name) >= 0)
+      PyDict_SetItem(attrs, name, args[nargs + k]);
+  }
+  return attrs;
+}
+
+// The miss: Python validates, decides and prepares. New reference to a Plan object or an Array.
+PyObject* resolve(OpObject* op, const Parsed& p, PyObject* attrs) {
+  PyObject* arrays = PyTuple_New(p.count);
+  if (!arrays || !attrs) return nullptr;
+  for (int i = 0; i < p.count; ++i) {
+    PyObject* a = p.arrays[i] ? p.arrays[i] : Py_None;
+    Py_INCREF(a);
+    PyTuple_SET_ITEM(arrays, i, a);
+  }
+  PyObject* argv[] = {reinterpret_cast<PyObject*>(op), arrays, attrs, p.out ? p.out : Py_None};
+  PyObject* answer = PyObject_Vectorcall(op->resolve, argv, 4, nullptr);
+  Py_DECREF(arrays);
+  return answer;
+}
+
+// Runs a found plan and returns the output (new reference).
+PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
+  PyObject* out = p.out;
+  if (out) {
+    Py_INCREF(out);
+  } else {
+    Buffer* b = queue.device->memory.alloc(
+        plan.out_bytes, queue.capture ? ANYHAL_PURPOSE_ARENA : ANYHAL_PURPOSE_ACTIVATIONS, &queue);
+    plan.out_spec->retain();
+    out = make_array(plan.out_spec, b, data_of(*b));
+    if (!out) return nullptr;
+  }
+  const uint32_t n = uint32_t(p.count) + 1;
+  if (plan.simple && queue.plain && !receipts_on()) {
+    anyhal_ref refs[kMaxOperands];
+    for (int i = 0; i < p.count; ++i)
+      refs[i] = p.arrays[i] ? ref_of(*plan.device, {as_array(p.arrays[i])->data,
+                                                    as_array(p.arrays[i])->buffer})
+                            : anyhal_ref{0, 0};
+    refs[p.count] = ref_of(*plan.device, {as_array(out)->data, as_array(out)->buffer});
+    anyhal_error error;
+    error.size = sizeof(error);
+    anyhal_status status;
+    if (plan.release_gil) {
+      plan.retain();
+      Py_BEGIN_ALLOW_THREADS status = run_simple(plan, refs, n, queue, &error);
+      Py_END_ALLOW_THREADS
+      release(&plan);
+    } else {
+      status = run_simple(plan, refs, n, queue, &error);
+    }
+    if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) return out;
+    Py_DECREF(out);
+    ErrorRecord record;
+    record.record = error;
+    raise_call(plan, status, record.record);
+  }
+  Operand operands[kMaxOperands];
+  for (int i = 0; i < p.count; ++i)
+    if (p.arrays[i]) operands[i] = {as_array(p.arrays[i])->data, as_array(p.arrays[i])->buffer};
+  operands[p.count] = {as_array(out)->data, as_array(out)->buffer};
+  // The plan is held: without the GIL another thread may clear the cache. Capturing keeps the GIL.
+  plan.retain();
+  std::exception_ptr failure;
+  const auto run = [&] {
+    try {
+      run_plan(plan, operands, queue);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  if (queue.capture) {
+    run();
+  } else {
+    Py_BEGIN_ALLOW_THREADS run();
+    Py_END_ALLOW_THREADS
+  }
+  release(&plan);
+  if (failure) {
+    Py_DECREF(out);
+    std::rethrow_exception(failure);
+  }
+  return out;
+}
+
+PyObject* call_checked(OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  Parsed p;
+  const int parsed = parse(op, args, nargs, kwnames, p);
+  if (parsed < 0) return nullptr;
+  if (parsed > 0 || (p.out && !is_array(p.out))) {
+    PyObject* kwargs = PyDict_New();
+    const Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    for (Py_ssize_t k = 0; kwargs && k < nkw; ++k)
+      PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, k), args[nargs + k]);
+    PyObject* positional = PyTuple_New(Py_ssize_t(nargs));
+    for (size_t i = 0; positional && i < nargs; ++i) {
+      Py_INCREF(args[i]);
+      PyTuple_SET_ITEM(positional, Py_ssize_t(i), args[i]);
+    }
+    PyObject* result = nullptr;
+    if (kwargs && positional) {
+      PyObject* argv[] = {reinterpret_cast<PyObject*>(op), positional, kwargs};
+      result = PyObject_Vectorcall(op->coerce, argv, 3, nullptr);
+    }
+    Py_XDECREF(kwargs);
+    Py_XDECREF(positional);
+    return result;
+  }
+  if (op->in_place && !p.out) p.out = p.arrays[0];
+  const Scope& scope = current_scope();
+  Queue& queue = queue_for(scope, *as_array(p.arrays[0])->device());
+  Key key;
+  if (p.cacheable) {
+    build_key(op, p, scope, key);
+    if (Plan* plan = plan_cache().find(key)) return execute(*plan, p, queue);
+  }
+  PyObject* attrs = given_attrs(op, args, nargs, kwnames);
+  PyObject* answer = resolve(op, p, attrs);
+  Py_XDECREF(attrs);
+  if (!answer || is_array(answer)) return answer;
+  Plan* plan = plan_of(answer);
+  if (!plan) {
+    Py_DECREF(answer);
+    PyErr_SetString(PyExc_TypeError, "dispatch gave neither a plan nor an array");
+    return nullptr;
+  }
+  PyObject* result = nullptr;
+  try {
+    if (p.cacheable) {
+      std::vector<const Spec*> specs;
+      for (int i = 0; i < p.count; ++i)
+        if (p.arrays[i]) specs.push_back(as_array(p.arrays[i])->spec());
+      if (p.out) specs.push_back(as_array(p.out)->spec());
+      plan->retain();
+      plan_cache().insert(key, plan, specs);
+    }
+    result = execute(*plan, p, queue);
+  } catch (...) {
+    Py_DECREF(answer);
+    throw;
+  }
+  Py_DECREF(answer);
+  return result;
+}
+
+PyObject* op_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  try {
+    return call_checked(reinterpret_cast<OpObject*>(self), args, size_t(PyVectorcall_NARGS(flags)),
+                        kwnames);
+  } catch (const Error& e) {
+    set_python_error(e);
+  } catch (const std::exception& e) {
+    PyErr_SetString(PyExc_RuntimeError, e.what());
+  }
+  return nullptr;
+}
+
+bool read_attrs(OpObject* op, PyObject* attrs) {
+  if (PyTuple_GET_SIZE(attrs) > kMaxAttrs) {
+    PyErr_SetString(PyExc_ValueError, "an op has too many attributes");
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(attrs); ++i) {
+    PyObject *name, *table, *value;
+    const char* kind;
+    int required;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(attrs, i), "UsOpO", &name, &kind, &table, &required,
+                          &value))
+      return false;
+    AttrSlot& slot = op->attrs[op->attr_count++];
+    Py_INCREF(name), Py_INCREF(table);
+    PyUnicode_InternInPlace(&name);
+    slot = {name, kind[0], bool(required), table, 0};
+    if (required) continue;
+    Parsed scratch;
+    slot.initial = attr_word(slot, value, scratch);
+    if (!scratch.cacheable) {
+      PyErr_Format(PyExc_ValueError, "attribute %U has a default that its kind cannot hold", name);
+      return false;
+    }
+  }
+  return true;
+}
+
+// Op(name, id, array_names, required_count, variadic, in_place, attrs, resolve, coerce)
+PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *name, *names, *attrs, *resolver, *coercer;
+  unsigned id;
+  int required, variadic, in_place;
+  if (!PyArg_ParseTuple(args, "UIO!ippO!OO", &name, &id, &PyTuple_Type, &names, &required,
+                        &variadic, &in_place, &PyTuple_Type, &attrs, &resolver, &coercer))
+    return nullptr;
+  if (PyTuple_GET_SIZE(names) > kMaxArrays || id >= 4096) {
+    PyErr_SetString(PyExc_ValueError, "an op has too many operands or too large an id");
+    return nullptr;
+  }
+  auto* op = reinterpret_cast<OpObject*>(type->tp_alloc(type, 0));
+  if (!op) return nullptr;
+  op->call = op_call;
+  op->dict = PyDict_New();
+  op->id = id, op->required_count = required;
+  op->variadic = variadic, op->in_place = in_place;
+  Py_INCREF(name), Py_INCREF(resolver), Py_INCREF(coercer);
+  op->name = name, op->resolve = resolver, op->coerce = coercer;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    PyObject* n = PyTuple_GET_ITEM(names, i);
+    Py_INCREF(n);
+    PyUnicode_InternInPlace(&n);
+    op->array_names[op->array_count++] = n;
+  }
+  if (!op->dict || !read_attrs(op, attrs)) {
+    Py_DECREF(op);
+    return nullptr;
+  }
+  return reinterpret_cast<PyObject*>(op);
+}
+
+void op_dealloc(PyObject* self) {
+  auto* op = reinterpret_cast<OpObject*>(self);
+  Py_XDECREF(op->dict);
+  Py_XDECREF(op->name);
+  Py_XDECREF(op->resolve);
+  Py_XDECREF(op->coerce);
+  for (int i = 0; i < op->array_count; ++i) Py_XDECREF(op->array_names[i]);
+  for (int i = 0; i < op->attr_count; ++i) {
+    Py_XDECREF(op->attrs[i].name);
+    Py_XDECREF(op->attrs[i].table);
+  }
+  PyTypeObject* type = Py_TYPE(self);
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* op_repr(PyObject* self) {
+  return PyUnicode_FromFormat("<anyhal op %U>", reinterpret_cast<OpObject*>(self)->name);
+}
+
+PyMemberDef g_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(OpObject, call), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(OpObject, dict), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+PyGetSetDef g_getters[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+                           {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyType_Slot g_slots[] = {{Py_tp_new, reinterpret_cast<void*>(op_new)},
+                         {Py_tp_dealloc, reinterpret_cast<void*>(op_dealloc)},
+                         {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                         {Py_tp_repr, reinterpret_cast<void*>(op_repr)},
+                         {Py_tp_members, g_members},
+                         {Py_tp_getset, g_getters},
+                         {0, nullptr}};
+PyType_Spec g_type_spec = {"anyhal._core.Op", sizeof(OpObject), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL, g_slots};
+
+}  // namespace
+
+int init_op_type(PyObject* module) {
+  g_out_name = PyUnicode_InternFromString("out");
+  PyObject* type = PyType_FromSpec(&g_type_spec);
+  return type ? PyModule_AddObject(module, "Op", type) : -1;
+}
+
+}  // namespace hal

@@ -1,0 +1,112 @@
+// Opening a device and choosing the memory kinds that the core uses on it.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/device.hpp"
+
+#include <mutex>
+
+#include "core/queue.hpp"
+
+namespace hal {
+namespace {
+
+struct Tracked {
+  std::mutex mutex;
+  std::vector<Device*> devices;
+};
+Tracked& tracked() {
+  static Tracked* t = new Tracked;
+  return *t;
+}
+
+// Compute: the first device-local kind, else the first. Staging: the first linear host-visible one.
+void choose_kinds(Device& d) {
+  const auto has = [&](uint32_t i, uint32_t flags) { return (d.kinds[i].flags & flags) == flags; };
+  for (uint32_t i = d.kinds.size(); i-- > 0;)
+    if (has(i, ANYHAL_MEMORY_DEVICE_LOCAL)) d.compute_kind = i;
+  d.staging_kind = d.compute_kind;
+  for (uint32_t i = d.kinds.size(); i-- > 0;)
+    if (has(i, ANYHAL_MEMORY_HOST_VISIBLE) && !has(i, ANYHAL_MEMORY_CELL)) d.staging_kind = i;
+  d.cells = has(d.compute_kind, ANYHAL_MEMORY_CELL);
+  d.host_memory = !d.cells && has(d.compute_kind, ANYHAL_MEMORY_HOST_VISIBLE |
+                                                      ANYHAL_MEMORY_COHERENT |
+                                                      ANYHAL_MEMORY_STABLE_ADDRESS);
+  if (!has(d.staging_kind, ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_STABLE_ADDRESS))
+    throw Error(ANYHAL_STATUS_UNSUPPORTED,
+                "device " + d.name +
+                    " offers no linear host-visible memory with a stable address for transfers; "
+                    "its backend must list one",
+                ANYHAL_REASON_MEMORY_KIND);
+}
+
+}  // namespace
+
+Device::Device(Instance* in, const ListedDevice& listed, std::string device_name)
+    : instance(in),
+      table(&in->table),
+      info(listed.info),
+      kinds(listed.kinds),
+      name(std::move(device_name)),
+      synchronous(in->synchronous()),
+      memory(this) {
+  choose_kinds(*this);
+  if (!host_memory && !in->reply.table->queue_copy)
+    throw Error(ANYHAL_STATUS_ABI_MISMATCH,
+                "device " + name + " has memory that the host cannot address but no queue_copy "
+                                   "slot; its backend must fill it");
+  ErrorRecord error;
+  check(table->device_open(in->reply.self, info.id, nullptr, 0, &handle, &address_block, error),
+        error, "opening " + name);
+  if (!host_memory) address_block = 0;
+  queue = new Queue(this);
+}
+
+void Device::lose(const std::string& text) {
+  if (lost.exchange(true)) return;
+  lost_text = text;
+}
+
+void Device::require_alive() const {
+  if (!lost) return;
+  static const char* const kRecovery[] = {"it cannot be recovered", "a new process is needed",
+                                          "it may be reopened by a new process"};
+  throw Error(ANYHAL_STATUS_DEVICE_LOST,
+              "device " + name + " was lost: " + lost_text + "; other devices go on, " +
+                  kRecovery[info.recovery < 3 ? info.recovery : 0]);
+}
+
+std::vector<uint8_t> Device::query(uint32_t key, uint64_t argument) const {
+  if (!instance->has_device_query) return {};
+  std::vector<uint8_t> value(256);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    uint64_t bytes = value.size();
+    ErrorRecord error;
+    const anyhal_status status =
+        table->device_query(handle, key, argument, value.data(), &bytes, error);
+    if (status == ANYHAL_STATUS_OK && bytes <= value.size()) {
+      value.resize(bytes);
+      return value;
+    }
+    if (bytes <= value.size() || bytes > (64u << 20)) return {};
+    value.resize(bytes);
+  }
+  return {};
+}
+
+std::vector<Device*> all_devices() {
+  std::lock_guard lock(tracked().mutex);
+  return tracked().devices;
+}
+
+Device* open_device(Instance* instance, uint64_t id, const std::string& name) {
+  for (const ListedDevice& listed : instance->list_devices())
+    if (listed.info.id == id) {
+      auto* device = new Device(instance, listed, name);
+      std::lock_guard lock(tracked().mutex);
+      tracked().devices.push_back(device);
+      return device;
+    }
+  throw Error(ANYHAL_STATUS_NOT_FOUND, "backend '" + instance->name + "' lists no device with id " +
+                                           std::to_string(id));
+}
+
+}  // namespace hal

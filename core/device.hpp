@@ -1,0 +1,56 @@
+// An opened device: its table, memory kinds, pools, queues and counters.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/instance.hpp"
+#include "core/memory.hpp"
+
+namespace hal {
+
+struct Queue;
+
+// What the core can count about a device. Relaxed: they are statistics.
+struct Counters {
+  std::atomic<uint64_t> plans_prepared{0}, driver_allocs{0}, driver_frees{0}, pool_allocs{0},
+      host_waits{0}, copies{0}, graph_launches{0};
+};
+
+// Lives until the process ends.
+struct HAL_API Device {
+  Device(Instance* in, const ListedDevice& listed, std::string device_name);
+
+  Instance* instance;
+  const anyhal_table* table;
+  anyhal_device* handle = nullptr;
+  anyhal_device_info info;
+  std::vector<anyhal_memory_kind> kinds;
+  std::string name;
+  uint64_t address_block = 0;
+  bool synchronous = false;
+  bool host_memory = false;  // the host reads and writes its blocks by address
+  uint32_t compute_kind = 0;
+  uint32_t staging_kind = 0;
+  bool cells = false;
+  std::atomic<bool> lost{false};
+  std::string lost_text;
+  Counters counters;
+  Memory memory;
+  Queue* queue = nullptr;  // the default one
+  std::vector<Queue*> queues;
+
+  // Marks the device lost; the first sentence is kept.
+  void lose(const std::string& text);
+  void require_alive() const;
+  // One of the contract's texts or numbers; empty where the slot is absent or refuses.
+  std::vector<uint8_t> query(uint32_t key, uint64_t argument = 0) const;
+};
+
+HAL_API std::vector<Device*> all_devices();
+HAL_API Device* open_device(Instance* instance, uint64_t id, const std::string& name);
+
+}  // namespace hal

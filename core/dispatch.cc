@@ -1,0 +1,269 @@
+// The general path of a call.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/dispatch.hpp"
+
+#include <time.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "core/graph.hpp"
+
+namespace hal {
+namespace {
+
+// Waits that program order across queues asks for, before a call that touches these operands.
+void order(const Plan& plan, const Operand* operands, Queue& queue) {
+  for (uint32_t i = 0; i < plan.operand_count; ++i) {
+    Buffer* b = operands[i].buffer;
+    if (!b) continue;
+    if (b->written.queue) {
+      if (b->written.queue != &queue) queue.wait_for(*b->written.queue, b->written.value);
+      if (i < plan.input_count) b->written.queue->require_good(b->written.value);
+    }
+    if (i >= plan.input_count)
+      for (const Use& use : b->read)
+        if (use.queue != &queue) queue.wait_for(*use.queue, use.value);
+  }
+}
+
+void stamp(const Plan& plan, const Operand* operands, Queue& queue, uint64_t value) {
+  for (uint32_t i = 0; i < plan.operand_count; ++i) {
+    Buffer* b = operands[i].buffer;
+    if (!b) continue;
+    if (i >= plan.input_count) {
+      b->written = {&queue, value};
+      b->read.clear();
+      continue;
+    }
+    bool found = false;
+    for (Use& use : b->read)
+      if (use.queue == &queue) use.value = value, found = true;
+    if (!found) b->read.push_back({&queue, value});
+  }
+}
+
+// Keeps within the device's declared depth, in one visible place.
+void hold_depth(Queue& queue) {
+  const uint64_t depth = queue.device->info.queue_depth;
+  if (depth && queue.submitted - queue.completed.load() >= depth)
+    queue.wait(queue.submitted - depth + 1);
+}
+
+// The packed copy that plan.packs[i] asks for, made on first use.
+Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& source, Queue& queue) {
+  Buffer* b = source.buffer;
+  if (!b || !b->constant)
+    throw Error(ANYHAL_STATUS_INTERNAL,
+                plan.op_name + " on " + plan.device->name + ": the plan packs operand " +
+                    std::to_string(pack.operand) + ", which is not a constant");
+  std::string key(static_cast<const char*>(pack.key), pack.key_size);
+  const uint64_t where[2] = {source.data, pack.bytes};
+  key.append(reinterpret_cast<const char*>(where), sizeof(where));
+  for (Packed* p = b->packed; p; p = p->next)
+    if (p->key == key) return {data_of(*p->buffer), p->buffer};
+  if (!plan.device->instance->has_constant_pack)
+    throw Error(ANYHAL_STATUS_INTERNAL, plan.op_name + " on " + plan.device->name +
+                                            ": the plan asks for packing but has no constant_pack");
+  Buffer* copy = plan.device->memory.alloc(pack.bytes, ANYHAL_PURPOSE_WEIGHTS, &queue);
+  copy->constant = true;
+  const Operand target{data_of(*copy), copy};
+  ErrorRecord error;
+  anyhal_status status;
+  {
+    std::lock_guard guard(queue.lock);
+    status = plan.device->table->constant_pack(queue.handle, plan.handle, pack.operand,
+                                               ref_of(*plan.device, source),
+                                               ref_of(*plan.device, target), error);
+    queue.submitted += status == ANYHAL_STATUS_OK;
+    if (queue.device->synchronous) queue.completed.store(queue.submitted);
+  }
+  if (status != ANYHAL_STATUS_OK) {
+    release(copy);
+    raise_call(plan, status, error.record);
+  }
+  if (!queue.device->synchronous) copy->written = {&queue, queue.submitted};
+  b->packed = new Packed{std::move(key), copy, b->packed};
+  return target;
+}
+
+// Holds a buffer for the length of a call.
+struct Held {
+  Buffer* buffer = nullptr;
+  ~Held() {
+    if (buffer) release(buffer);
+  }
+};
+
+void run_single(Plan& plan, const Operand* given, Queue& queue) {
+  Device& device = *plan.device;
+  Operand operands[kMaxOperands];
+  std::copy(given, given + plan.operand_count, operands);
+  for (const anyhal_pack& pack : plan.packs)
+    operands[pack.operand] = packed_operand(plan, pack, given[pack.operand], queue);
+  Held workspace;
+  if (plan.workspace_bytes && !queue.capture)
+    workspace.buffer =
+        device.memory.alloc(plan.workspace_bytes, ANYHAL_PURPOSE_WORKSPACE, &queue);
+  if (queue.capture) {
+    queue.capture->record(plan, operands);
+    return;
+  }
+  anyhal_ref refs[kMaxOperands];
+  for (uint32_t i = 0; i < plan.operand_count; ++i) refs[i] = ref_of(device, operands[i]);
+  anyhal_call call{};
+  call.size = sizeof(call);
+  call.tag = plan.id;
+  call.operands = refs;
+  call.operand_count = plan.operand_count;
+  if (workspace.buffer)
+    call.workspace = ref_of(device, {data_of(*workspace.buffer), workspace.buffer});
+  run_recorded(plan, operands, call, queue);
+  if (workspace.buffer && !device.synchronous) workspace.buffer->written = {&queue, queue.submitted};
+}
+
+void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
+  const Composite& c = *plan.composite;
+  Device& device = *plan.device;
+  // Linear memory: one workspace with the temporaries inside. Cells hold one tensor per block.
+  std::vector<Held> blocks(device.cells ? c.temp_bytes.size() : (c.workspace_bytes ? 1 : 0));
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const uint64_t bytes = device.cells ? c.temp_bytes[i] : c.workspace_bytes;
+    if (queue.capture)
+      blocks[i].buffer = queue.capture->workspace(i, bytes);
+    else
+      blocks[i].buffer = device.memory.alloc(bytes, ANYHAL_PURPOSE_WORKSPACE, &queue);
+  }
+  Operand args[kMaxOperands];
+  for (const Node& node : c.nodes) {
+    for (size_t i = 0; i < node.refs.size(); ++i) {
+      const NodeRef& r = node.refs[i];
+      switch (r.kind) {
+        case NodeRef::kAbsent: args[i] = {}; break;
+        case NodeRef::kOperand:
+          args[i] = {operands[r.index].data + r.offset, operands[r.index].buffer};
+          break;
+        case NodeRef::kTemp: {
+          Buffer* b = blocks[device.cells ? r.index : 0].buffer;
+          args[i] = {data_of(*b) + (device.cells ? 0 : c.temp_offsets[r.index]) + r.offset, b};
+          break;
+        }
+        default: {
+          Buffer* b = c.constants[r.index];
+          args[i] = {data_of(*b) + r.offset, b};
+        }
+      }
+    }
+    run_single(*node.plan, args, queue);
+  }
+  if (!queue.capture) plan.calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, Queue& queue) {
+  Device& device = *plan.device;
+  if (!device.synchronous) {
+    order(plan, operands, queue);
+    hold_depth(queue);
+  }
+  ErrorRecord error;
+  const bool timed = receipts_on();
+  anyhal_status status;
+  uint64_t value, elapsed = 0;
+  {
+    std::lock_guard guard(queue.lock);
+    const uint64_t begin = timed ? now_ns() : 0;
+    status = plan.enqueue(queue.handle, plan.handle, &call, error);
+    if (timed) elapsed = now_ns() - begin;
+    if (status == ANYHAL_STATUS_OK) ++queue.submitted;
+    value = queue.submitted;
+    if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
+  }
+  plan.calls.fetch_add(1, std::memory_order_relaxed);
+  if (timed) {
+    plan.time_ns.fetch_add(elapsed, std::memory_order_relaxed);
+    record_receipt(plan, status, elapsed);
+  }
+  if (status != ANYHAL_STATUS_OK) raise_call(plan, status, error.record);
+  if (!device.synchronous) stamp(plan, operands, queue, value);
+}
+
+void raise_call(Plan& plan, anyhal_status status, const anyhal_error& error) {
+  Device& device = *plan.device;
+  const std::string text(error.text, strnlen(error.text, sizeof(error.text)));
+  if (status == ANYHAL_STATUS_DEVICE_LOST) {
+    device.lose(text);
+    device.require_alive();
+  }
+  raise(status, error, plan.op_name + " on " + device.name);
+}
+
+void run_plan(Plan& plan, const Operand* operands, Queue& queue) {
+  plan.device->require_alive();
+  if (plan.composite)
+    run_composite(plan, operands, queue);
+  else
+    run_single(plan, operands, queue);
+}
+
+void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t bytes) {
+  Device& device = *queue.device;
+  device.require_alive();
+  if (bytes == 0) return;
+  device.counters.copies.fetch_add(1, std::memory_order_relaxed);
+  Plan shape;  // only its operand counts matter to order() and stamp()
+  shape.operand_count = 2, shape.input_count = 1;
+  const Operand operands[2] = {from, to};
+  order(shape, operands, queue);
+  const anyhal_copy_region region = {ref_of(device, to), ref_of(device, from), bytes};
+  ErrorRecord error;
+  anyhal_status status;
+  {
+    std::lock_guard guard(queue.lock);
+    status = device.table->queue_copy(queue.handle, &region, 1, error);
+    if (status == ANYHAL_STATUS_OK) ++queue.submitted;
+    if (device.synchronous) queue.completed.store(queue.submitted);
+  }
+  if (status == ANYHAL_STATUS_DEVICE_LOST) {
+    device.lose(error.record.text);
+    device.require_alive();
+  }
+  check(status, error, "copying " + std::to_string(bytes) + " bytes on " + device.name);
+  if (!device.synchronous) stamp(shape, operands, queue, queue.submitted);
+}
+
+// ---- receipts
+
+namespace {
+constexpr uint64_t kRing = 4096;
+std::atomic<bool> g_receipts{false};
+SpinLock g_ring_lock;
+Receipt g_ring[kRing];
+uint64_t g_written = 0;
+}  // namespace
+
+void set_receipts(bool on) { g_receipts.store(on); }
+bool receipts_on() { return g_receipts.load(std::memory_order_relaxed); }
+
+void record_receipt(const Plan& plan, int32_t status, uint64_t time_ns) {
+  std::lock_guard guard(g_ring_lock);
+  g_ring[g_written % kRing] = {g_written, plan.id, time_ns, plan.op, status};
+  ++g_written;
+}
+
+std::vector<Receipt> read_receipts() {
+  std::lock_guard guard(g_ring_lock);
+  std::vector<Receipt> out;
+  for (uint64_t i = g_written > kRing ? g_written - kRing : 0; i < g_written; ++i)
+    out.push_back(g_ring[i % kRing]);
+  return out;
+}
+
+uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return uint64_t(t.tv_sec) * 1000000000ull + uint64_t(t.tv_nsec);
+}
+
+}  // namespace hal

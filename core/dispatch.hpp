@@ -1,0 +1,76 @@
+// Running a plan on a queue: packs, workspace, hazards, capture, counters, receipts.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "core/plan.hpp"
+#include "core/queue.hpp"
+
+namespace hal {
+
+// An operand of a call. `data`: an address on devices with an address block, else an offset into
+// the buffer's block. Absent: both zero.
+struct Operand {
+  uint64_t data = 0;
+  Buffer* buffer = nullptr;
+};
+
+inline anyhal_ref ref_of(const Device& device, const Operand& o) {
+  if (!o.buffer) return {0, 0};
+  return {device.address_block ? device.address_block : o.buffer->memory, o.data};
+}
+
+// Where a buffer's first byte is, as Operand::data.
+inline uint64_t data_of(const Buffer& b) {
+  return b.device->address_block ? reinterpret_cast<uint64_t>(b.host) : b.offset;
+}
+
+// The general path; throws Error. While the queue captures, records instead of running.
+HAL_API void run_plan(Plan& plan, const Operand* operands, Queue& queue);
+
+// The short path for a simple plan on an idle synchronous queue: refs, one indirect call.
+inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t count, Queue& queue,
+                                anyhal_error* error) {
+  anyhal_call call;
+  call.size = sizeof(call);
+  call.flags = 0;
+  call.tag = plan.id;
+  call.operands = refs;
+  call.extents = nullptr;
+  call.operand_count = count;
+  call.extent_count = 0;
+  call.workspace = {0, 0};
+  call.reserved = 0;
+  queue.lock.lock();
+  const anyhal_status status = plan.enqueue(queue.handle, plan.handle, &call, error);
+  queue.submitted += status == ANYHAL_STATUS_OK;
+  queue.lock.unlock();
+  plan.calls.store(plan.calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return status;
+}
+
+// Orders, runs, counts and stamps one call whose refs and workspace are already in `call`.
+void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, Queue& queue);
+
+// Turns an enqueue failure into an Error that names op and device; a lost device is marked.
+[[noreturn]] HAL_API void raise_call(Plan& plan, anyhal_status status, const anyhal_error& error);
+
+// Bytes from one buffer to another of the same device, queued.
+HAL_API void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t bytes);
+
+// ---- receipts
+
+struct Receipt {
+  uint64_t sequence, plan_id, time_ns;
+  uint32_t op;
+  int32_t status;
+};
+// Off by default; on: each run leaves a record (and its time) in a ring of the last 4096.
+HAL_API void set_receipts(bool on);
+HAL_API bool receipts_on();
+HAL_API std::vector<Receipt> read_receipts();
+void record_receipt(const Plan& plan, int32_t status, uint64_t time_ns);
+HAL_API uint64_t now_ns();
+
+}  // namespace hal

@@ -1,0 +1,45 @@
+// Errors inside the core: thrown here, converted once at each edge.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "anyhal/backend.h"
+
+#define HAL_API __attribute__((visibility("default")))
+
+namespace hal {
+
+struct HAL_API Error : std::exception {
+  Error(anyhal_status s, std::string t, int32_t r = ANYHAL_REASON_NONE, std::string where = {})
+      : status(s), reason(r), text(std::move(t)), stage(std::move(where)) {}
+  const char* what() const noexcept override { return text.c_str(); }
+
+  anyhal_status status;
+  int32_t reason;
+  std::string text;
+  std::string stage;  // loader stage, empty elsewhere
+};
+
+HAL_API const char* status_name(int32_t status);
+HAL_API const char* reason_name(int32_t reason);
+
+// An error record ready to be handed to a slot: only its size word is written.
+struct ErrorRecord {
+  ErrorRecord() { record.size = sizeof(record); record.text[0] = 0; record.reason = 0; }
+  operator anyhal_error*() { return &record; }
+  anyhal_error record;
+};
+
+// Throws what a slot reported: "what: the backend's own sentence".
+[[noreturn]] HAL_API void raise(anyhal_status status, const anyhal_error& error,
+                                const std::string& what);
+
+inline void check(anyhal_status status, const ErrorRecord& error, const std::string& what) {
+  if (status != ANYHAL_STATUS_OK) raise(status, error.record, what);
+}
+
+}  // namespace hal

@@ -1,0 +1,133 @@
+// Capture and replay.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/graph.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace hal {
+
+Graph::Graph(Queue& q) : queue(&q) {
+  if (q.capture)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "a graph is already being captured on " + q.device->name +
+                    "; end it before starting another",
+                ANYHAL_REASON_CAPTURE);
+  q.device->require_alive();
+  q.capture = this;
+  q.update_plain();
+}
+
+Graph::~Graph() {
+  if (capturing) abort();
+  forget();
+}
+
+void Graph::forget() {
+  for (const Step& step : nodes_) release(step.plan);
+  for (Buffer* b : held_) release(b);
+  for (Buffer* b : workspaces_) release(b);
+  release(plan_workspace_);
+  nodes_.clear(), refs_.clear(), operands_.clear(), calls_.clear();
+  held_.clear(), workspaces_.clear();
+  plan_workspace_ = nullptr;
+}
+
+void Graph::hold(Buffer* buffer) {
+  if (buffer && std::find(held_.begin(), held_.end(), buffer) == held_.end()) {
+    buffer->retain();
+    held_.push_back(buffer);
+  }
+}
+
+// Composites of one graph run one after the other, so they share each workspace at its largest.
+Buffer* Graph::workspace(size_t index, uint64_t bytes) {
+  if (index >= workspaces_.size()) workspaces_.resize(index + 1, nullptr);
+  Buffer*& b = workspaces_[index];
+  if (!b || b->bytes < bytes || (b->cell && b->bytes != bytes)) {
+    hold(b);  // calls recorded so far point into it
+    release(b);
+    b = queue->device->memory.alloc(bytes, ANYHAL_PURPOSE_ARENA, queue);
+  }
+  b->retain();
+  return b;
+}
+
+void Graph::record(Plan& plan, const Operand* operands) {
+  plan.retain();
+  nodes_.push_back(
+      {plan.enqueue, plan.handle, &plan, uint32_t(operands_.size()), plan.operand_count});
+  for (uint32_t i = 0; i < plan.operand_count; ++i) {
+    operands_.push_back(operands[i]);
+    hold(operands[i].buffer);
+  }
+  plan_workspace_bytes_ = std::max(plan_workspace_bytes_, plan.workspace_bytes);
+}
+
+void Graph::end() {
+  capturing = false;
+  queue->capture = nullptr;
+  queue->update_plain();
+  Device& device = *queue->device;
+  if (plan_workspace_bytes_)
+    plan_workspace_ = device.memory.alloc(plan_workspace_bytes_, ANYHAL_PURPOSE_ARENA, queue);
+  for (const Operand& o : operands_) refs_.push_back(ref_of(device, o));
+  for (const Step& step : nodes_) {
+    anyhal_call call{};
+    call.size = sizeof(call);
+    call.tag = step.plan->id;
+    call.operands = refs_.data() + step.first;
+    call.operand_count = step.count;
+    if (step.plan->workspace_bytes)
+      call.workspace = ref_of(device, {data_of(*plan_workspace_), plan_workspace_});
+    calls_.push_back(call);
+  }
+}
+
+void Graph::abort() {
+  capturing = false;
+  queue->capture = nullptr;
+  queue->update_plain();
+  forget();
+}
+
+void Graph::launch() {
+  if (capturing)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "the graph on " + queue->device->name + " is still being captured; end it first",
+                ANYHAL_REASON_CAPTURE);
+  if (queue->capture)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "a graph cannot be launched on " + queue->device->name +
+                    " while another is being captured there",
+                ANYHAL_REASON_CAPTURE);
+  queue->device->require_alive();
+  queue->device->counters.graph_launches.fetch_add(1, std::memory_order_relaxed);
+  if (!queue->device->synchronous || receipts_on()) return launch_ordered();
+  ErrorRecord error;
+  anyhal_status status = ANYHAL_STATUS_OK;
+  size_t i = 0;
+  {
+    std::lock_guard guard(queue->lock);
+    for (; i < nodes_.size(); ++i) {
+      const Step& s = nodes_[i];
+      status = s.enqueue(queue->handle, s.handle, &calls_[i], error);
+      if (status != ANYHAL_STATUS_OK) break;
+      s.plan->calls.store(s.plan->calls.load(std::memory_order_relaxed) + 1,
+                          std::memory_order_relaxed);
+    }
+    queue->submitted += i;
+    queue->completed.store(queue->submitted, std::memory_order_relaxed);
+  }
+  if (status != ANYHAL_STATUS_OK) raise_call(*nodes_[i].plan, status, error.record);
+}
+
+// Devices with queues of their own, and timed runs: each call is ordered and stamped.
+void Graph::launch_ordered() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Step& s = nodes_[i];
+    run_recorded(*s.plan, operands_.data() + s.first, calls_[i], *queue);
+  }
+}
+
+}  // namespace hal

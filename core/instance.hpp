@@ -1,0 +1,46 @@
+// A loaded backend: library, negotiated table, services, devices it lists.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace hal {
+
+struct Device;
+
+struct ListedDevice {
+  anyhal_device_info info{};
+  std::vector<anyhal_memory_kind> kinds;
+};
+
+// Lives until the process ends: libraries are never closed.
+struct HAL_API Instance {
+  std::string name, path, build_id;
+  std::vector<std::pair<std::string, std::string>> settings;
+  void* library = nullptr;
+  anyhal_services services{};
+  anyhal_reply reply{};
+  anyhal_table table{};  // our copy: absent optional slots answer UNSUPPORTED
+  bool has_queue_wait = false, has_device_query = false, has_constant_pack = false;
+  std::mutex mutex;
+  std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note
+
+  bool synchronous() const { return reply.flags & ANYHAL_REPLY_SYNCHRONOUS; }
+  std::vector<ListedDevice> list_devices();
+};
+
+// Opens, finds the entry, negotiates and checks. Throws Error with `stage` set: open, entry,
+// negotiate, fingerprint or init.
+HAL_API Instance* load_instance(const std::string& path, const std::string& name,
+                                std::vector<std::pair<std::string, std::string>> settings);
+// Every instance of the process, in the order of loading.
+HAL_API std::vector<Instance*> all_instances();
+void track_instance(Instance* instance);
+
+}  // namespace hal

@@ -1,0 +1,146 @@
+// Signals, waits and what happens when a queue dies.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/queue.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+namespace hal {
+namespace {
+
+void make_handle(Queue& q) {
+  if (q.device->synchronous) return;
+  const anyhal_queue_options options = {sizeof(options), 0, 0, 0};
+  ErrorRecord error;
+  check(q.device->table->queue_create(q.device->handle, &options, &q.handle, error), error,
+        "creating a queue on " + q.device->name);
+}
+
+}  // namespace
+
+Queue::Queue(Device* d) : device(d) {
+  make_handle(*this);
+  update_plain();
+  d->queues.push_back(this);
+}
+
+uint64_t Queue::signal() {
+  if (device->synchronous) return submitted;
+  std::lock_guard guard(lock);
+  if (signalled < submitted) {
+    ErrorRecord error;
+    const anyhal_status status = device->table->queue_signal(handle, submitted, error);
+    if (status == ANYHAL_STATUS_DEVICE_LOST) device->lose(error.record.text);
+    // A dead queue says so again here; the wait that follows reads the whole story.
+    if (status != ANYHAL_STATUS_OK && status != ANYHAL_STATUS_EXECUTION_FAILED)
+      check(status, error, "submitting work on " + device->name);
+    signalled = submitted;
+  }
+  return signalled;
+}
+
+void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
+  std::lock_guard guard(lock);
+  const uint64_t first = state.failed_value ? state.failed_value : completed.load() + 1;
+  failures.push_back({std::min(first, submitted), submitted,
+                      std::string(error.text, strnlen(error.text, sizeof(error.text)))});
+  // A failed queue is dead: make another, so that unrelated work goes on.
+  ErrorRecord ignored;
+  device->table->release(device->instance->reply.self, ANYHAL_OBJECT_QUEUE,
+                         reinterpret_cast<uint64_t>(handle), 0, ignored);
+  handle = nullptr;
+  make_handle(*this);
+  completed.store(submitted);
+  signalled = submitted;
+}
+
+bool Queue::poll(uint64_t value, uint64_t limit_ns) {
+  if (completed.load(std::memory_order_acquire) >= value) return true;
+  signal();
+  anyhal_queue_state state{};
+  state.size = sizeof(state);
+  ErrorRecord error;
+  device->counters.host_waits.fetch_add(1, std::memory_order_relaxed);
+  const anyhal_status status = device->table->host_wait(handle, value, limit_ns, &state, error);
+  if (status == ANYHAL_STATUS_OK) {
+    uint64_t seen = completed.load();
+    const uint64_t now = std::max(value, std::min(state.completed, submitted));
+    while (seen < now && !completed.compare_exchange_weak(seen, now)) {
+    }
+    return true;
+  }
+  if (status == ANYHAL_STATUS_TIMEOUT) return false;
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED) {
+    fail(state, error.record);
+    return true;
+  }
+  if (status == ANYHAL_STATUS_DEVICE_LOST) {
+    device->lose(error.record.text);
+    device->require_alive();
+  }
+  raise(status, error.record, "waiting on " + device->name);
+}
+
+bool Queue::reached(uint64_t value) {
+  if (completed.load(std::memory_order_acquire) >= value) return true;
+  return !device->lost && poll(value, 0);
+}
+
+void Queue::require_good(uint64_t value) const {
+  for (const Failure& f : failures)
+    if (value >= f.first && value <= f.last)
+      throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
+                  "the data on " + device->name + " was never computed: call " +
+                      std::to_string(f.first) + " of its queue failed: " + f.text +
+                      "; run again from inputs that are still good");
+}
+
+void Queue::wait(uint64_t value, uint64_t limit_ns) {
+  device->require_alive();
+  if (!poll(value, limit_ns))
+    throw Error(ANYHAL_STATUS_TIMEOUT, "call " + std::to_string(value) + " on " + device->name +
+                                           " was not reached in " +
+                                           std::to_string(limit_ns / 1000000) +
+                                           " ms; the work goes on, wait again");
+}
+
+void Queue::wait_all(uint64_t limit_ns) {
+  wait(submitted, limit_ns);
+  if (reported < failures.size()) {
+    const Failure& f = failures[reported];
+    reported = failures.size();
+    throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
+                "call " + std::to_string(f.first) + " on " + device->name + " failed: " + f.text +
+                    "; what it and later calls wrote is lost");
+  }
+}
+
+void Queue::wait_for(Queue& source, uint64_t value) {
+  if (&source == this || source.completed.load(std::memory_order_acquire) >= value) return;
+  source.signal();  // never a wait before its signal
+  if (!device->synchronous && source.device->instance == device->instance &&
+      device->instance->has_queue_wait) {
+    std::lock_guard guard(lock);
+    ErrorRecord error;
+    const anyhal_status status =
+        device->table->queue_wait(handle, source.handle, value, error);
+    if (status == ANYHAL_STATUS_OK) return;
+    if (status != ANYHAL_STATUS_UNSUPPORTED)
+      raise(status, error.record, "ordering two queues of " + device->name);
+  }
+  source.wait(value);
+}
+
+void wait_idle(Buffer& buffer, bool for_write) {
+  if (!buffer.device || buffer.device->synchronous) return;
+  if (buffer.written.queue) {
+    buffer.written.queue->wait(buffer.written.value);
+    buffer.written.queue->require_good(buffer.written.value);
+  }
+  if (!for_write) return;
+  for (const Use& use : buffer.read) use.queue->wait(use.value);
+  buffer.read.clear();
+}
+
+}  // namespace hal

@@ -1,0 +1,57 @@
+// In-order queues; each owns one monotone counter of submitted and completed calls.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/device.hpp"
+#include "core/lock.hpp"
+
+namespace hal {
+
+struct Graph;
+
+struct HAL_API Queue {
+  explicit Queue(Device* d);
+
+  Device* device;
+  anyhal_queue* handle = nullptr;  // null where the backend is synchronous
+  SpinLock lock;                   // serialises calls on this queue
+  uint64_t submitted = 0;          // calls accepted so far
+  uint64_t signalled = 0;          // highest value given to queue_signal
+  std::atomic<uint64_t> completed{0};
+  Graph* capture = nullptr;
+  bool plain = false;  // synchronous, not capturing: the short path applies
+  // Calls whose values will never come, with what the backend said.
+  struct Failure {
+    uint64_t first, last;
+    std::string text;
+  };
+  std::vector<Failure> failures;
+  size_t reported = 0;
+
+  void update_plain() { plain = device->synchronous && !capture; }
+  // Submits everything so far; returns the value that marks it.
+  uint64_t signal();
+  bool reached(uint64_t value);  // polls
+  // Waits for a value; throws ExecutionFailed, DeviceLost or Timeout.
+  void wait(uint64_t value, uint64_t limit_ns = ANYHAL_NO_LIMIT);
+  // Everything accepted so far.
+  void wait_all(uint64_t limit_ns = ANYHAL_NO_LIMIT);
+  // Later calls here run after `value` of the other queue.
+  void wait_for(Queue& source, uint64_t value);
+  // Throws when `value` lies in a failed range.
+  void require_good(uint64_t value) const;
+
+ private:
+  bool poll(uint64_t value, uint64_t limit_ns);
+  void fail(const anyhal_queue_state& state, const anyhal_error& error);
+};
+
+// Waits until the bytes may be read (or written: also readers) by the host.
+HAL_API void wait_idle(Buffer& buffer, bool for_write);
+
+}  // namespace hal

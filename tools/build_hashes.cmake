@@ -1,0 +1,13 @@
+# At install: writes anyhal/_build_hashes.json, {library path under anyhal/: sha256}.
+# SPDX-License-Identifier: Apache-2.0
+set(root "${CMAKE_INSTALL_PREFIX}/anyhal")
+file(GLOB libraries RELATIVE "${root}" "${root}/backends/*/*.so")
+list(SORT libraries)
+set(text "{")
+set(separator "\n")
+foreach(library ${libraries})
+  file(SHA256 "${root}/${library}" hash)
+  string(APPEND text "${separator}  \"${library}\": \"${hash}\"")
+  set(separator ",\n")
+endforeach()
+file(WRITE "${root}/_build_hashes.json" "${text}\n}\n")
