@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import tempfile
@@ -61,7 +62,7 @@ def learn_merges(symbols: list[str], count: int) -> list[tuple[str, str]]:
     """Plain pair counting over one sequence: some merges, not a good vocabulary."""
     merges: list[tuple[str, str]] = []
     while len(merges) < count:
-        pairs = Counter(zip(symbols, symbols[1:], strict=False))
+        pairs = Counter(itertools.pairwise(symbols))
         pair, times = max(pairs.items(), key=lambda entry: (entry[1], entry[0]))
         if times < 2:
             break
@@ -130,7 +131,18 @@ def random_texts(count: int, seed: int) -> list[str]:
     rng = random.Random(seed)
     parts = list("  \t\n\rabtheXYZ'sdtmlr0129.,!?$+<=>^~|-_*/\\\"\x00")
     parts += ["😀", "中", "我想", "é", "ß", "½", "²", "Ω", "я", "م", "한", "\u00a0", "\u3000"]
-    parts += ["\u200d", "e\u0301", "١", "Ⅳ", "<|im_end|>", "</s>", "\u2581", "\u2028", "\x85", "the"]
+    parts += [
+        "\u200d",
+        "e\u0301",
+        "١",
+        "Ⅳ",
+        "<|im_end|>",
+        "</s>",
+        "\u2581",
+        "\u2028",
+        "\x85",
+        "the",
+    ]
     return ["".join(rng.choices(parts, k=rng.randrange(1, 40))) for _ in range(count)]
 
 

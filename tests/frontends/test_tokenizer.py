@@ -135,9 +135,7 @@ def test_a_long_word_is_not_quadratic(tmp_path: Path) -> None:
         ("tokenizer.ggml.model", "llama", '"tokenizer.ggml.scores"'),
     ],
 )
-def test_odd_vocabularies_are_refused(
-    tmp_path: Path, key: str, value: object, words: str
-) -> None:
+def test_odd_vocabularies_are_refused(tmp_path: Path, key: str, value: object, words: str) -> None:
     file = open_gguf(write(tmp_path, bpe_vocabulary("smollm")))
     file.metadata[key] = value
     with pytest.raises(HalError) as caught:
