@@ -76,7 +76,9 @@ class Oracle:
         """Turns neighbouring pairs of each head by an angle that grows with the position."""
         length, _, size = x.shape
         dims = int(self._number("rope.dimension_count", size))
-        frequency = float(self._number("rope.freq_base", 10000.0)) ** (-np.arange(0, dims, 2) / dims)
+        frequency = float(self._number("rope.freq_base", 10000.0)) ** (
+            -np.arange(0, dims, 2) / dims
+        )
         if "rope_freqs.weight" in self.weights:
             frequency = frequency / self.weights["rope_freqs.weight"]
         scaling = self._number("rope.scaling.type", "none")
@@ -137,7 +139,9 @@ def main(model: str, expected: str) -> None:
         run = oracle.run(case["prompt_token_ids"], len(case["token_ids"]))
         worst = max(abs(run.first_logits[int(k)] - v) for k, v in case["first_logits"].items())
         same = run.token_ids == case["token_ids"]
-        print(f"{case['prompt']!r}: logits within {worst:.1e}, tokens {'equal' if same else 'DIFFER'}")
+        print(
+            f"{case['prompt']!r}: logits within {worst:.1e}, tokens {'equal' if same else 'DIFFER'}"
+        )
 
 
 if __name__ == "__main__":

@@ -41,10 +41,6 @@ class Sampler:
             return session.best()
         scores = session.logits().astype(np.float64) / self._temperature
         weights = np.cumsum(np.exp(scores - scores.max()))
-        if not math.isfinite(weights[-1]):
-            raise ExecutionFailedError(
-                "sampling: the logits are not finite; try another device or file"
-            )
         point = self._random.random() * weights[-1]
         return min(int(np.searchsorted(weights, point, side="right")), len(weights) - 1)
 
@@ -82,10 +78,10 @@ def generate(
 
     begin = time.perf_counter()
     session.feed(prompt)
+    session.best()  # waits for the pass
+    result.prefill_tokens_per_s = len(prompt) / (time.perf_counter() - begin)
+    result.top_logits = _top(session)
     token = sampler.choose(session)
-    prefilled = time.perf_counter()
-    result.prefill_tokens_per_s = len(prompt) / (prefilled - begin)
-    result.top_logits = _top(session.logits())
     decoding = time.perf_counter()
     while True:
         result.token_ids.append(token)
@@ -104,6 +100,12 @@ def generate(
     return result
 
 
-def _top(logits: np.ndarray[Any, np.dtype[np.float32]]) -> dict[int, float]:
+def _top(session: Session) -> dict[int, float]:
+    logits = session.logits()
+    if not np.isfinite(logits).all():
+        raise ExecutionFailedError(
+            f"running the model on {session.model.device.name}: the logits of the first step are"
+            " not finite; the file is damaged or the device computes wrongly, try another device"
+        )
     best = np.argsort(-logits, kind="stable")[:_TOP]
     return {int(token): float(logits[token]) for token in best}

@@ -30,7 +30,7 @@ class Session:
                 f" {model.config.context}; shorten the prompt or --max-tokens"
             )
         self.model = model
-        self.length = 0
+        self._fed: list[int] = []
         rounded = -(-capacity // _CAPACITY_STEP) * _CAPACITY_STEP
         self.capacity = min(rounded, model.config.context)
         self._cache = model.new_cache(self.capacity)
@@ -43,6 +43,22 @@ class Session:
             step = Step(self._position, self._position, self._kv_length)
             self._decode_logits = model.forward(self._token, step, self._cache)
             self._decode_choice = hal.argmax(self._decode_logits, axis=-1)
+
+    @property
+    def length(self) -> int:
+        """How many tokens the text holds."""
+        return len(self._fed)
+
+    def resume(self, tokens: Sequence[int]) -> Sequence[int]:
+        """Keeps what the text shares with `tokens` and returns the rest, which is to be fed."""
+        shared = 0
+        # One token at least has to be fed to learn what follows.
+        for ours, wanted in zip(self._fed, tokens[:-1], strict=False):
+            if ours != wanted:
+                break
+            shared += 1
+        del self._fed[shared:]
+        return tokens[shared:]
 
     def _int32(self, values: Sequence[int] | np.ndarray[Any, Any]) -> Any:
         return hal.asarray(np.asarray(values, dtype=np.int32), device=self.model.device)
@@ -67,7 +83,7 @@ class Session:
             self._replay(tokens[0])
         else:
             self._pass(tokens)
-        self.length += count
+        self._fed += tokens
 
     def _pass(self, tokens: Sequence[int]) -> None:
         count = len(tokens)
