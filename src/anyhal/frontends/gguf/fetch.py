@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from anyhal.errors import HalError, NotFoundError
+from anyhal.settings import cache_folder
 
 _CHUNK_BYTES = 1 << 20
 _SPARE_BYTES = 8 << 20
@@ -85,18 +86,6 @@ def locate_model(name: str, progress: Progress | None = None) -> Path:
         f'finding model "{name}": there is no model and no file of that name; {hint}, or give the'
         " path of a .gguf file"
     )
-
-
-def cache_folder() -> Path:
-    """Where models are kept: ANYHAL_CACHE, else XDG_CACHE_HOME/anyhal, else ~/.cache/anyhal."""
-    named = os.environ.get("ANYHAL_CACHE")
-    if named:
-        return Path(named).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME")
-    # The XDG specification says that relative paths are to be ignored.
-    if base and os.path.isabs(base):
-        return Path(base) / "anyhal"
-    return Path("~/.cache/anyhal").expanduser()
 
 
 def _cached(model: Model, progress: Progress) -> Path:
