@@ -1,8 +1,9 @@
-"""Every environment variable that anyhal reads: name, type, default, meaning. Nothing else reads any.
+"""Every environment variable that anyhal reads: name, type, default, meaning.
 SPDX-License-Identifier: Apache-2.0
 
-A variable that is unset or empty gives its default. A process that runs with more rights than its
-user has (set-uid, set-gid) ignores them all: a variable must not become a library path there.
+Nothing else reads any. A variable that is unset or empty gives its default. A process with more
+rights than its user has (set-uid, set-gid) ignores them all: a variable must not become a library
+path there.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from anyhal.errors import InvalidArgumentError, NotFoundError
 
 __all__ = ["TABLE", "Setting", "environment_is_trusted", "setting", "unknown_names"]
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 PREFIX = "ANYHAL_"
 
 
 @dataclass(frozen=True)
-class Setting(Generic[T]):
+class Setting(Generic[T_co]):
     """One variable. `parse` raises ValueError with the reason, without the variable's name."""
 
     name: str
     kind: str
-    default: T
+    default: T_co
     default_text: str
     meaning: str
-    parse: Callable[[str], T]
+    parse: Callable[[str], T_co]
     advice: str  # what to do, as the end of the error sentence
 
-    def read(self, environ: Mapping[str, str] | None = None) -> T:
-        """The value now. InvalidArgumentError says what is wrong with the text and what to write."""
+    def read(self, environ: Mapping[str, str] | None = None) -> T_co:
+        """The value now. InvalidArgumentError says what is wrong and what to write."""
         if environ is None:
             if not environment_is_trusted():
                 return self.default
@@ -143,7 +144,7 @@ THREADS = Setting[int | None](
     "count",
     None,
     "the processor cores this process may use (affinity and cgroup quota)",
-    "Threads that compute on the host, the caller among them; vendor libraries get none beside them.",
+    "Threads that compute on the host, the caller among them; vendor libraries get none beside.",
     _positive,
     "write a count, such as 2",
 )
