@@ -2,8 +2,9 @@
 SPDX-License-Identifier: Apache-2.0
 
 Weights are dequantised, activations stay exact, every token is computed from the whole text
-without a cache. Slow and plain on purpose. Run as a program it compares itself with an oracle
-file: `python oracle.py model.gguf oracle.json`.
+without a cache. Slow and plain on purpose.
+
+    python tests/frontends/oracle.py model.gguf      writes data/smollm2.json
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from anyhal.frontends.gguf.chat import render_chat
 from anyhal.frontends.gguf.reader import GgufFile, open_gguf
+from anyhal.frontends.gguf.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -133,16 +136,39 @@ class Oracle:
         return result
 
 
-def main(model: str, expected: str) -> None:
-    oracle = Oracle(open_gguf(model))
-    for case in json.loads(Path(expected).read_text()):
-        run = oracle.run(case["prompt_token_ids"], len(case["token_ids"]))
-        worst = max(abs(run.first_logits[int(k)] - v) for k, v in case["first_logits"].items())
-        same = run.token_ids == case["token_ids"]
-        print(
-            f"{case['prompt']!r}: logits within {worst:.1e}, tokens {'equal' if same else 'DIFFER'}"
+CASES = (
+    ("raw", "def fibonacci(n):"),
+    ("raw", "SELECT name, age FROM users WHERE"),
+    ("raw", "   leading spaces and\ttabs\n\n\nand newlines"),
+    ("chat", "What is the capital of France?"),
+)
+DATA = Path(__file__).parent / "data" / "smollm2.json"
+
+
+def main(model: str) -> None:
+    file = open_gguf(model)
+    oracle, tokenizer = Oracle(file), Tokenizer(file)
+    cases = []
+    for kind, prompt in CASES:
+        text = prompt
+        if kind == "chat":
+            text = render_chat(file, [{"role": "user", "content": prompt}])
+        ids = tokenizer.encode(text, parse_special=kind == "chat")
+        run = oracle.run(ids, 8 if kind == "chat" else 16)
+        top = np.argsort(-run.first_logits)[:8]
+        cases.append(
+            {
+                "kind": kind,
+                "prompt": prompt,
+                "prompt_token_ids": ids,
+                "token_ids": run.token_ids,
+                "margins": [round(margin, 4) for margin in run.margins],
+                "first_logits": {int(i): round(float(run.first_logits[i]), 5) for i in top},
+            }
         )
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    DATA.write_text(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(sys.argv[1])
