@@ -10,6 +10,7 @@
 namespace hal::cpu {
 
 struct Plan;
+class OneDnn;
 
 // out[m, n] = a[m, k] · b[k, n], all f32; strides in elements.
 struct Contraction {
@@ -19,8 +20,12 @@ struct Contraction {
   int64_t out_row, out_column;
 };
 
-// Sets the plan's library state, workspace, kernel name and library name; false = the library
-// does not take this layout, or failed.
+// Opens the library at an absolute path. Null with a sentence in `note` when it cannot be used;
+// on success `note` says what was opened. Never closed: its thread-local state outlives us.
+OneDnn* onednn_open(const char* path, char* note, size_t note_bytes);
+
+// Sets the plan's library state, workspace, kernel and library names; false = the library does
+// not take this layout.
 bool onednn_prepare(Plan& plan, const Contraction& contraction);
 anyhal_status onednn_run(const Plan& plan, const char* a, const char* b, char* out,
                          char* workspace, anyhal_error* error);

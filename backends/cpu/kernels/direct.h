@@ -44,7 +44,8 @@ struct DirectOperands {
   int64_t out_row;  // columns of out are adjacent
 };
 
-template <int kRows, int kVectors>
+// kPart: the last vector is not whole.
+template <int kRows, int kVectors, bool kPart>
 static inline void direct_tile(const DirectOperands& o, int64_t row, int64_t column, Lanes last) {
   F32 sum[kRows][kVectors];
 #pragma GCC unroll 8
@@ -57,7 +58,8 @@ static inline void direct_tile(const DirectOperands& o, int64_t row, int64_t col
     F32 line[kVectors];
 #pragma GCC unroll 4
     for (int j = 0; j + 1 < kVectors; ++j) line[j] = load(b + j * kF32Lanes);
-    line[kVectors - 1] = last.load(b + (kVectors - 1) * kF32Lanes);
+    const float* end = b + (kVectors - 1) * kF32Lanes;
+    line[kVectors - 1] = kPart ? last.load(end) : load(end);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
       F32 factor = splat(a[i * o.a_row]);
@@ -71,27 +73,41 @@ static inline void direct_tile(const DirectOperands& o, int64_t row, int64_t col
     float* c = o.out + (row + i) * o.out_row + column;
 #pragma GCC unroll 4
     for (int j = 0; j + 1 < kVectors; ++j) store(c + j * kF32Lanes, sum[i][j]);
-    last.store(c + (kVectors - 1) * kF32Lanes, sum[i][kVectors - 1]);
+    float* end = c + (kVectors - 1) * kF32Lanes;
+    if (kPart)
+      last.store(end, sum[i][kVectors - 1]);
+    else
+      store(end, sum[i][kVectors - 1]);
   }
 }
 
-template <int kVectors>
-static inline void direct_column(const DirectOperands& o, int64_t rows, int64_t column,
-                                 Lanes last) {
+template <int kVectors, bool kPart>
+static inline void direct_rows(const DirectOperands& o, int64_t rows, int64_t column, Lanes last) {
   constexpr int kTall = kVectors == 1 ? 8 : kVectorBytes == 64 ? 8 : 4;
   int64_t i = 0;
-  for (; i + kTall <= rows; i += kTall) direct_tile<kTall, kVectors>(o, i, column, last);
+  for (; i + kTall <= rows; i += kTall) direct_tile<kTall, kVectors, kPart>(o, i, column, last);
   if constexpr (kTall == 8) {
     if (i + 4 <= rows) {
-      direct_tile<4, kVectors>(o, i, column, last);
+      direct_tile<4, kVectors, kPart>(o, i, column, last);
       i += 4;
     }
   }
   if (i + 2 <= rows) {
-    direct_tile<2, kVectors>(o, i, column, last);
+    direct_tile<2, kVectors, kPart>(o, i, column, last);
     i += 2;
   }
-  if (i < rows) direct_tile<1, kVectors>(o, i, column, last);
+  if (i < rows) direct_tile<1, kVectors, kPart>(o, i, column, last);
+}
+
+// The next kVectors vectors of columns, `left` of which exist.
+template <int kVectors>
+static inline void direct_column(const DirectOperands& o, int64_t rows, int64_t column,
+                                 int64_t left) {
+  int64_t tail = left - (kVectors - 1) * kF32Lanes;
+  if (tail >= kF32Lanes)
+    direct_rows<kVectors, false>(o, rows, column, Lanes(kF32Lanes));
+  else
+    direct_rows<kVectors, true>(o, rows, column, Lanes(tail));
 }
 
 // Columns [begin, end) of all rows.
@@ -100,15 +116,13 @@ static inline void direct_product(const DirectOperands& o, int64_t rows, int64_t
   for (int64_t j = begin; j < end;) {
     int64_t left = end - j;
     if (rows < 4 && left > 3 * kF32Lanes) {
-      int64_t tail = left - 3 * kF32Lanes;
-      direct_column<4>(o, rows, j, Lanes(tail < kF32Lanes ? tail : kF32Lanes));
+      direct_column<4>(o, rows, j, left);
       j += 4 * kF32Lanes;
     } else if (left > kF32Lanes) {
-      int64_t tail = left - kF32Lanes;
-      direct_column<2>(o, rows, j, Lanes(tail < kF32Lanes ? tail : kF32Lanes));
+      direct_column<2>(o, rows, j, left);
       j += 2 * kF32Lanes;
     } else {
-      direct_column<1>(o, rows, j, Lanes(left));
+      direct_column<1>(o, rows, j, left);
       j += kF32Lanes;
     }
   }

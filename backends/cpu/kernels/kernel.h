@@ -71,7 +71,7 @@ struct Plan {
   void* library_state;      // owned by the library's wrapper, ended by end_library_state
   void (*end_library_state)(void* state);
   alignas(16) unsigned char attributes[64];
-  alignas(64) unsigned char state[1280];
+  alignas(64) unsigned char state[2560];
 
   HAL_CPU_INLINE const Tensor& input(uint32_t i) const { return operands[i]; }
   HAL_CPU_INLINE const Tensor& output() const { return operands[operand_count - 1]; }

@@ -216,7 +216,7 @@ bool choose_f32(Plan& plan, State& s) {
   bool adjacent = s.strides[kOut].column == kBytes || s.n == 1;
   bool rows_of_b = s.strides[kB].column == kBytes || s.n == 1;
   if (!s.finish_needed && adjacent && rows_of_b) {
-    if (s.m * s.n * s.k <= 64 * 64 * 64 && (s.batch > 1 || s.m * s.n * s.k <= 48 * 48 * 48)) {
+    if (s.m * s.n * s.k <= 64 * 64 * 64) {
       plan.run = s.batch == 1 ? run_small : run_small_batch;
       plan.kernel = "small, in place";
       return true;
