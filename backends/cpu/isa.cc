@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <initializer_list>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif

@@ -38,6 +38,9 @@ struct Call {
   char* out;
 };
 
+// A row that saw nothing, or only scores of -inf, has no weight at all: it is 0, not 0 / 0.
+float normalised(float total, float sum) { return sum == 0.0f ? 0.0f : total / sum; }
+
 // Where one (batch, key head) lies.
 struct Head {
   const char *q, *k, *v, *mask;
@@ -87,7 +90,6 @@ struct Panel {
   int64_t row;                     // first query row
   int64_t count;                   // rows used, at most kLanesOfRows
   int64_t limit[kLanesOfRows];     // visible keys of each
-  bool seen[kLanesOfRows];         // some key was visible
   float maximum[kLanesOfRows];
   float sum[kLanesOfRows];
   int64_t limit_min, limit_max;
@@ -164,16 +166,12 @@ void score_tile(const State& s, const Head& head, Panel& panel, int64_t key, int
     for (int64_t r = 0; r < panel.count; ++r) {
       if (key + i >= panel.limit[r]) continue;
       if (s.bool_mask) {
-        if (masked_out(s, head, panel.row + r, key + i)) {
-          line[r] = kMinusInfinity;
-          continue;
-        }
+        if (masked_out(s, head, panel.row + r, key + i)) line[r] = kMinusInfinity;
       } else {
         float bias;
         s.read_mask(mask_at(s, head, panel.row + r, key + i), 0, 1, &bias);
         line[r] += bias;
       }
-      panel.seen[r] = true;
     }
   }
 }
@@ -262,11 +260,10 @@ void write_panel(const State& s, const Head& head, const Panel& panel, const Scr
   for (int64_t r = 0; r < panel.count; ++r) {
     int64_t row = panel.row + r;
     char* to = head.out + member_of(s, row) * s.out[1] + time_of(s, row) * s.out[2];
-    bool seen = s.has_mask ? panel.seen[r] : panel.limit[r] > 0;
     for (int64_t d0 = 0; d0 < s.dv; d0 += 256) {
       int64_t n = s.dv - d0 < 256 ? s.dv - d0 : 256;
       for (int64_t d = 0; d < n; ++d)
-        line[d] = seen ? x.total[(d0 + d) * kLanesOfRows + r] / panel.sum[r] : 0.0f;
+        line[d] = normalised(x.total[(d0 + d) * kLanesOfRows + r], panel.sum[r]);
       s.write(to + d0 * s.out[3], s.out[3], n, line);
     }
   }
@@ -282,7 +279,6 @@ void run_panel(const State& s, const Head& head, int64_t row, char* workspace) {
   for (int64_t r = 0; r < kLanesOfRows; ++r) {
     bool used = r < panel.count;
     panel.limit[r] = used ? limit_of(s, head.length, time_of(s, row + r)) : s.s;
-    panel.seen[r] = false;
     panel.maximum[r] = kMinusInfinity;
     panel.sum[r] = 0.0f;
     if (!used) continue;
@@ -392,24 +388,18 @@ void score_few(const State& s, const Head& head, const int64_t* limit, int64_t l
   }
 }
 
-// Scores of one row to weights in place; gives their sum, and whether any key was visible.
-float weigh_few(const State& s, const Head& head, int64_t row, int64_t limit, float* scores,
-                bool* seen) {
+// Scores of one row to weights in place; gives their sum.
+float weigh_few(const State& s, const Head& head, int64_t row, int64_t limit, float* scores) {
   float highest = kMinusInfinity;
   for (int64_t j = 0; j < limit; ++j) scores[j] *= s.scale;
-  *seen = !s.has_mask && limit > 0;
   for (int64_t j = 0; s.has_mask && j < limit; ++j) {
     if (s.bool_mask) {
-      if (masked_out(s, head, row, j)) {
-        scores[j] = kMinusInfinity;
-        continue;
-      }
+      if (masked_out(s, head, row, j)) scores[j] = kMinusInfinity;
     } else {
       float bias;
       s.read_mask(mask_at(s, head, row, j), 0, 1, &bias);
       scores[j] += bias;
     }
-    *seen = true;
   }
   int64_t j = 0;
   if (limit >= kF32Lanes) {
@@ -507,14 +497,13 @@ void run_head(const State& s, const Head& head, char* workspace) {
   }
   score_few(s, head, limit, limit_max, x);
   float sum[kFewRows];
-  bool seen[kFewRows];
   for (int64_t r = 0; r < s.rows; ++r)
-    sum[r] = weigh_few(s, head, r, limit[r], x.scores + r * x.score_stride, &seen[r]);
+    sum[r] = weigh_few(s, head, r, limit[r], x.scores + r * x.score_stride);
   memset(x.total, 0, static_cast<size_t>(s.rows * x.total_stride) * sizeof(float));
   add_few(s, head, limit, x);
   for (int64_t r = 0; r < s.rows; ++r) {
     float* total = x.total + r * x.total_stride;
-    for (int64_t d = 0; d < s.dv; ++d) total[d] = seen[r] ? total[d] / sum[r] : 0.0f;
+    for (int64_t d = 0; d < s.dv; ++d) total[d] = normalised(total[d], sum[r]);
     s.write(head.out + member_of(s, r) * s.out[1] + time_of(s, r) * s.out[2], s.out[3], s.dv,
             total);
   }

@@ -62,10 +62,14 @@ struct Remainder {
 };
 
 struct FloorDivide {
+  // In f64 the quotient of two f32 numbers is exact enough for its floor to be the true one.
+  static float apply(float a, float b) {
+    return static_cast<float>(apply(static_cast<double>(a), static_cast<double>(b)));
+  }
   template <class T>
   static T apply(T a, T b) {
     if constexpr (kFloating<T>) {
-      if (b == 0) return a / b;
+      if (b == 0 || a - a != 0) return floor_of(a / b);
       T r = modulo(a, b);
       T q = (a - r) / b;
       if (r != 0 && (b < 0) != (r < 0)) q -= 1;

@@ -1,5 +1,7 @@
 // cast: one number to the nearest of another dtype; floats to integers saturate, NaN gives 0.
 // SPDX-License-Identifier: Apache-2.0
+#include "cast.h"
+
 #include "loops.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
@@ -122,6 +124,8 @@ Inner cast_from(uint32_t to) {
   }
 }
 
+}  // namespace
+
 Inner cast_of(uint32_t from, uint32_t to) {
   switch (from) {
     case ANYHAL_DTYPE_F32: return cast_from<float>(to);
@@ -141,15 +145,6 @@ Inner cast_of(uint32_t from, uint32_t to) {
   }
 }
 
-// Block formats: blocks of 32 weights in, 32 numbers out, wherever the output's last dim lies.
-struct State {
-  Nest nest;
-  Inner inner;
-  uint32_t from;
-  int64_t step, block;  // bytes from number to number, and from block to block, of out
-  Inner finish;         // f64 to the output dtype: rounded once
-};
-
 void dequantise_exactly(uint32_t dtype, const uint8_t* block, double* to) {
   uint16_t halves[2];
   memcpy(halves, block, 4);
@@ -165,6 +160,17 @@ void dequantise_exactly(uint32_t dtype, const uint8_t* block, double* to) {
     to[i + 16] = scale * (block[4 + i] >> 4) + minimum;
   }
 }
+
+namespace {
+
+// Block formats: blocks of 32 weights in, 32 numbers out, wherever the output's last dim lies.
+struct State {
+  Nest nest;
+  Inner inner;
+  uint32_t from;
+  int64_t step, block;  // bytes from number to number, and from block to block, of out
+  Inner finish;         // f64 to the output dtype: rounded once
+};
 
 void dequantise_run(const void* context, char* const* p, const int64_t* strides, int64_t n) {
   const State& s = *static_cast<const State*>(context);

@@ -1,5 +1,6 @@
 // embedding: rows of a table, dequantised where it is stored in blocks.
 // SPDX-License-Identifier: Apache-2.0
+#include "cast.h"
 #include "indexing.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
@@ -10,28 +11,33 @@ struct State {
   int64_t row_stride, column_stride, out_stride;  // bytes
   uint32_t dtype;
   bool bytes;  // same dtype, adjacent: copied as bytes
-  ReadRow read;
-  WriteRow write;
+  bool plain;     // adjacent f32 output
+  Inner convert;  // table (blocks: f64) to the output's dtype
 };
 
-void copy_row(const State& s, const char* from, char* to) {
+void copy_row(const State& s, char* from, char* to) {
   if (s.bytes) {
     memcpy(to, from, static_cast<size_t>(s.width * s.column_stride));
     return;
   }
-  float piece[256];
-  for (int64_t i = 0; i < s.width; i += 256) {
-    int64_t n = s.width - i < 256 ? s.width - i : 256;
-    if (is_block(s.dtype)) {
-      for (int64_t b = 0; b < n; b += 32)
-        dequantise_block(
-            s.dtype,
-            reinterpret_cast<const uint8_t*>(from + (i + b) / 32 * element_bytes(s.dtype)),
-            piece + b);
-    } else {
-      s.read(from + i * s.column_stride, s.column_stride, n, piece);
+  if (!is_block(s.dtype)) {
+    char* const ends[] = {from, to};
+    const int64_t strides[] = {s.column_stride, s.out_stride};
+    s.convert(nullptr, ends, strides, s.width);
+    return;
+  }
+  int64_t block_bytes = element_bytes(s.dtype);
+  const int64_t strides[] = {sizeof(double), s.out_stride};
+  double exact[32];
+  for (int64_t i = 0; i < s.width; i += 32, from += block_bytes) {
+    const uint8_t* block = reinterpret_cast<const uint8_t*>(from);
+    if (s.plain) {
+      dequantise_block(s.dtype, block, reinterpret_cast<float*>(to) + i);
+      continue;
     }
-    s.write(to + i * s.out_stride, s.out_stride, n, piece);
+    dequantise_exactly(s.dtype, block, exact);
+    char* const ends[] = {reinterpret_cast<char*>(exact), to + i * s.out_stride};
+    s.convert(nullptr, ends, strides, 32);
   }
 }
 
@@ -62,12 +68,12 @@ bool prepare_embedding(Plan& plan) {
   s.out_stride = out.strides[out.rank - 1] * element_bytes(out.dtype);
   s.bytes = table.dtype == out.dtype && !is_block(table.dtype) &&
             s.column_stride == element_bytes(table.dtype) && s.out_stride == s.column_stride;
-  s.read = reader_of(table.dtype);
-  s.write = writer_of(out.dtype);
+  s.plain = out.dtype == ANYHAL_DTYPE_F32 && s.out_stride == 4;
+  s.convert = cast_of(is_block(table.dtype) ? uint32_t{ANYHAL_DTYPE_F64} : table.dtype, out.dtype);
   plan.run = run;
   plan.kernel = is_block(table.dtype) ? "dequantised rows" : "rows";
   plan.library = "";
-  return s.bytes || (s.write != nullptr && (s.read != nullptr || is_block(table.dtype)));
+  return s.convert != nullptr;
 }
 
 }  // namespace hal::cpu::HAL_CPU_ISA

@@ -17,7 +17,7 @@ class OneDnn;
 // keep one copy, possibly one that the processor cannot run.
 #define HAL_CPU_INLINE inline __attribute__((always_inline))
 
-constexpr uint32_t kRankMax = 8;
+constexpr uint32_t kRankMax = 16;
 
 // An operand as prepared: everything but its address. Strides count elements (blocks for block
 // formats).
@@ -71,7 +71,7 @@ struct Plan {
   void* library_state;      // owned by the library's wrapper, ended by end_library_state
   void (*end_library_state)(void* state);
   alignas(16) unsigned char attributes[64];
-  alignas(64) unsigned char state[2560];
+  alignas(64) unsigned char state[3328];
 
   HAL_CPU_INLINE const Tensor& input(uint32_t i) const { return operands[i]; }
   HAL_CPU_INLINE const Tensor& output() const { return operands[operand_count - 1]; }
