@@ -153,17 +153,6 @@ def test_the_registry_names_a_checked_file() -> None:
     assert len(model.sha256) == 64
 
 
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("ANYHAL_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert fetch.cache_folder() == tmp_path / "anyhal"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert fetch.cache_folder() == tmp_path / "home/.cache/anyhal"
-    monkeypatch.setenv("ANYHAL_CACHE", str(tmp_path / "named"))
-    assert fetch.cache_folder() == tmp_path / "named"
-
-
 def test_a_path_is_a_model(tmp_path: Path) -> None:
     path = tmp_path / "my.gguf"
     path.write_bytes(b"x")

@@ -101,6 +101,6 @@ def test_nothing_else_reads_our_variables() -> None:
         for path in sorted((root / folder).rglob("*"))
         if path.suffix in {".py", ".cc", ".c", ".h", ".hpp"}
         for name in reader.findall(path.read_text(encoding="utf-8"))
-        if path.name != "settings.py" or name not in known
+        if path.suffix == ".py" or name not in known  # C++ reads the rows it needs itself
     ]
     assert strangers == []

@@ -181,7 +181,7 @@ def _download(model: Model, work: Path, progress: Progress) -> Path:
             stdout=log,
             stderr=log,
             env={**os.environ, "TMPDIR": str(scratch)},
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call, no lock is taken
+            preexec_fn=_die_with_parent,  # one system call; no lock is taken
         )
         try:
             while process.poll() is None:

@@ -44,7 +44,7 @@ class TensorType:
     nbytes: int
 
 
-# The ids of ggml that store data; ids that ggml has withdrawn (4, 5, 31 to 33, 36 to 38) are absent.
+# The ids of ggml that store data; those it has withdrawn (4, 5, 31 to 33, 36 to 38) are absent.
 TENSOR_TYPES: dict[int, TensorType] = {
     number: TensorType(name, elements, nbytes)
     for number, name, elements, nbytes in (

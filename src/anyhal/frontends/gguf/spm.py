@@ -60,7 +60,7 @@ class ScoreMerges:
         pieces: list[str] = list(text)
         before = list(range(-1, len(pieces) - 1))
         after = [*range(1, len(pieces)), -1] if pieces else []
-        # Entries: worst-first score, left piece, right piece, length of the join (to spot stale ones).
+        # Entries: negated score, left piece, right piece, length of the join (to spot stale ones).
         queue: list[tuple[float, int, int, int]] = []
 
         def offer(left: int, right: int) -> None:
