@@ -65,27 +65,47 @@ constexpr uint64_t kHugeBytes = 2u << 20;
 
 Prepare prepare_of(const KernelSet& k, uint32_t op) {
   switch (op) {
-    case ANYHAL_OP_COPY: return k.copy;
-    case ANYHAL_OP_FILL: return k.fill;
-    case ANYHAL_OP_CAST: return k.cast;
-    case ANYHAL_OP_UNARY: return k.unary;
-    case ANYHAL_OP_BINARY: return k.binary;
-    case ANYHAL_OP_WHERE: return k.where;
-    case ANYHAL_OP_REDUCE: return k.reduce;
+    case ANYHAL_OP_COPY:
+      return k.copy;
+    case ANYHAL_OP_FILL:
+      return k.fill;
+    case ANYHAL_OP_CAST:
+      return k.cast;
+    case ANYHAL_OP_UNARY:
+      return k.unary;
+    case ANYHAL_OP_BINARY:
+      return k.binary;
+    case ANYHAL_OP_WHERE:
+      return k.where;
+    case ANYHAL_OP_REDUCE:
+      return k.reduce;
     case ANYHAL_OP_MATMUL:
-    case ANYHAL_OP_MATMUL_EPILOGUE: return k.matmul;
-    case ANYHAL_OP_GATHER: return k.gather;
-    case ANYHAL_OP_SCATTER_ADD: return k.scatter_add;
-    case ANYHAL_OP_QUANT_MATMUL: return k.quant_matmul;
-    case ANYHAL_OP_ATTENTION: return k.attention;
-    case ANYHAL_OP_RMS_NORM: return k.rms_norm;
-    case ANYHAL_OP_SOFTMAX: return k.softmax;
-    case ANYHAL_OP_ROPE: return k.rope;
-    case ANYHAL_OP_EMBEDDING: return k.embedding;
-    case ANYHAL_OP_CACHE_APPEND: return k.cache_append;
-    case ANYHAL_OP_ARGMAX: return k.argmax;
-    case ANYHAL_OP_CONCAT: return k.concat;
-    default: return nullptr;
+    case ANYHAL_OP_MATMUL_EPILOGUE:
+      return k.matmul;
+    case ANYHAL_OP_GATHER:
+      return k.gather;
+    case ANYHAL_OP_SCATTER_ADD:
+      return k.scatter_add;
+    case ANYHAL_OP_QUANT_MATMUL:
+      return k.quant_matmul;
+    case ANYHAL_OP_ATTENTION:
+      return k.attention;
+    case ANYHAL_OP_RMS_NORM:
+      return k.rms_norm;
+    case ANYHAL_OP_SOFTMAX:
+      return k.softmax;
+    case ANYHAL_OP_ROPE:
+      return k.rope;
+    case ANYHAL_OP_EMBEDDING:
+      return k.embedding;
+    case ANYHAL_OP_CACHE_APPEND:
+      return k.cache_append;
+    case ANYHAL_OP_ARGMAX:
+      return k.argmax;
+    case ANYHAL_OP_CONCAT:
+      return k.concat;
+    default:
+      return nullptr;
   }
 }
 
@@ -103,8 +123,8 @@ Tensor tensor_of(const anyhal_tensor_desc& t) {
 
 // Fills a plan from a description that a row has accepted; `tensors` must live as long as it.
 // Without `onednn` this is cheap and allocates nothing, so that op_query asks the same code.
-bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* onednn,
-               Tensor* tensors, Plan* plan) {
+bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* onednn, Tensor* tensors,
+               Plan* plan) {
   for (uint32_t i = 0; i < desc.operand_count; ++i) tensors[i] = tensor_of(sdk::operand(desc, i));
   plan->operands = tensors;
   plan->operand_count = desc.operand_count;
@@ -269,8 +289,12 @@ anyhal_status op_enqueue(anyhal_queue*, anyhal_plan* plan, const anyhal_call* ca
 anyhal_status release(anyhal_self*, uint32_t kind, uint64_t object, uint32_t flags,
                       anyhal_error* error) {
   switch (kind) {
-    case ANYHAL_OBJECT_DEVICE: delete reinterpret_cast<anyhal_device*>(object); break;
-    case ANYHAL_OBJECT_MEMORY: free(reinterpret_cast<void*>(object)); break;
+    case ANYHAL_OBJECT_DEVICE:
+      delete reinterpret_cast<anyhal_device*>(object);
+      break;
+    case ANYHAL_OBJECT_MEMORY:
+      free(reinterpret_cast<void*>(object));
+      break;
     case ANYHAL_OBJECT_PLAN: {
       anyhal_plan* plan = reinterpret_cast<anyhal_plan*>(object);
       // In a forked child the library's objects are not touched.
@@ -311,7 +335,8 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t, void* 
       uint32_t health = ANYHAL_STATUS_OK;
       return answer(&health, sizeof(health), value, bytes, error);
     }
-    case ANYHAL_QUERY_CAPABILITIES: return kOps.capabilities(value, bytes, error);
+    case ANYHAL_QUERY_CAPABILITIES:
+      return kOps.capabilities(value, bytes, error);
     case ANYHAL_QUERY_NOTES:
       return answer(device->self->notes, strlen(device->self->notes) + 1, value, bytes, error);
     default:
@@ -324,9 +349,10 @@ anyhal_status constant_pack(anyhal_queue*, anyhal_plan* plan, uint32_t operand, 
                             anyhal_ref destination, anyhal_error* error) {
   const Plan& p = plan->plan;
   if (p.pack == nullptr || operand != p.pack_operand)
-    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                "constant_pack on cpu: the plan packs no operand %u; pack what op_prepare asked for",
-                operand);
+    return fail(
+        error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+        "constant_pack on cpu: the plan packs no operand %u; pack what op_prepare asked for",
+        operand);
   p.pack(p, sdk::host_address(source), sdk::host_address(destination));
   return ANYHAL_STATUS_OK;
 }
@@ -365,9 +391,9 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
   self->services = hello.services;
   const char* isa = setting(hello, "isa");
   if (!cap_isa(isa, detect_isa(), &self->isa))
-    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                "cpu: the setting isa is \"%.40s\", which is no level; use baseline, avx2 or avx512",
-                isa);
+    return fail(
+        error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+        "cpu: the setting isa is \"%.40s\", which is no level; use baseline, avx2 or avx512", isa);
   self->kernels = &kernels_of(self->isa);
 #if defined(__x86_64__)
   snprintf(self->arch, sizeof(self->arch), "x86-64 %s", isa_name(self->isa));
@@ -383,8 +409,8 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
   self->kind.offset_alignment = 1;
   self->kind.base_alignment = 64;
   self->kind.granularity = kPageBytes;
-  self->kind.heap_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  self->kind.heap_bytes =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
   reply->chosen = ANYHAL_ABI_VERSION;
   reply->registry_version = ANYHAL_REGISTRY_VERSION;

@@ -27,8 +27,8 @@ constexpr Dtypes kNumbers = sdk::kNumbers | kHalfInts;
 constexpr Dtypes kPlain = sdk::kPlain | kHalfInts;
 constexpr Dtypes kBlocks = sdk::dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0);
 constexpr Dtypes kStored = kPlain | kBlocks;
-constexpr Dtypes kProducts = kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32,
-                                                   ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
+constexpr Dtypes kProducts =
+    kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 constexpr uint32_t kOperandsMax = 64;  // of concat; calls keep their addresses on the stack
 
 bool is_index(const Tensor& t) {
@@ -52,7 +52,8 @@ Answer in_place(const Desc& d, uint32_t inputs) {
   const Tensor& out = output(d);
   if (out.alias_of == 0) return yes();
   if (out.alias_of > inputs)
-    return no(ANYHAL_REASON_LAYOUT, "this op cannot write over that operand", int32_t(d.input_count));
+    return no(ANYHAL_REASON_LAYOUT, "this op cannot write over that operand",
+              int32_t(d.input_count));
   const Tensor& in = operand(d, out.alias_of - 1);
   bool same = !absent(in) && in.dtype == out.dtype && same_dims(in, out);
   for (uint32_t i = 0; same && i < out.rank; ++i)
@@ -117,10 +118,10 @@ Answer unary(const Desc& d) {
   int32_t fn = sdk::attributes<anyhal_attrs_unary>(d).fn;
   bool test = fn >= ANYHAL_UNARY_FN_ISNAN && fn <= ANYHAL_UNARY_FN_ISFINITE;
   uint32_t wanted = test ? uint32_t{ANYHAL_DTYPE_BOOL} : operand(d, 0).dtype;
-  return all(dims_equal(d, 0, 1),
-             require(output(d).dtype == wanted, ANYHAL_REASON_DTYPE, "the output's dtype is wrong",
-                     1),
-             in_place(d, 1));
+  return all(
+      dims_equal(d, 0, 1),
+      require(output(d).dtype == wanted, ANYHAL_REASON_DTYPE, "the output's dtype is wrong", 1),
+      in_place(d, 1));
 }
 
 Answer binary(const Desc& d) {
@@ -129,10 +130,10 @@ Answer binary(const Desc& d) {
   int32_t fn = sdk::attributes<anyhal_attrs_binary>(d).fn;
   bool test = fn >= ANYHAL_BINARY_FN_EQUAL && fn <= ANYHAL_BINARY_FN_GREATER_EQUAL;
   uint32_t wanted = test ? uint32_t{ANYHAL_DTYPE_BOOL} : operand(d, 0).dtype;
-  return all(dims_equal(d, 0, 2), dims_equal(d, 1, 2), same_dtype(d, 0, 1),
-             require(output(d).dtype == wanted, ANYHAL_REASON_DTYPE, "the output's dtype is wrong",
-                     2),
-             in_place(d, 2));
+  return all(
+      dims_equal(d, 0, 2), dims_equal(d, 1, 2), same_dtype(d, 0, 1),
+      require(output(d).dtype == wanted, ANYHAL_REASON_DTYPE, "the output's dtype is wrong", 2),
+      in_place(d, 2));
 }
 
 Answer where(const Desc& d) {
@@ -173,8 +174,7 @@ Answer product_dtype(const Desc& d) {
   uint32_t in = operand(d, 0).dtype, out = output(d).dtype;
   bool half = in == ANYHAL_DTYPE_F16 || in == ANYHAL_DTYPE_BF16;
   bool narrow = in == ANYHAL_DTYPE_I8 || in == ANYHAL_DTYPE_U8;
-  bool fits = narrow ? out == ANYHAL_DTYPE_I32
-                     : out == in || (half && out == ANYHAL_DTYPE_F32);
+  bool fits = narrow ? out == ANYHAL_DTYPE_I32 : out == in || (half && out == ANYHAL_DTYPE_F32);
   return require(fits, ANYHAL_REASON_DTYPE, "no product with that output dtype",
                  int32_t(d.input_count));
 }
@@ -215,8 +215,7 @@ Answer quant_matmul(const Desc& d) {
   Answer a = shape_of_call(d, 6, 2);
   if (!a.yes()) return a;
   const Tensor &x = operand(d, 0), &w = operand(d, 1), &out = output(d);
-  if (!kBlocks.has(w.dtype))
-    return no(ANYHAL_REASON_DTYPE, "the weights must be q4_1 or q8_0", 1);
+  if (!kBlocks.has(w.dtype)) return no(ANYHAL_REASON_DTYPE, "the weights must be q4_1 or q8_0", 1);
   bool fits = x.rank >= 1 && w.rank == 2 && out.rank == x.rank && dim(x, -1) == dim(w, -1) &&
               dim(out, -1) == dim(w, -2);
   for (uint32_t i = 0; fits && i + 1 < out.rank; ++i) fits = x.dims[i] == out.dims[i];
@@ -267,7 +266,8 @@ Answer attention(const Desc& d) {
   if (!a.yes()) return a;
   const Tensor &q = operand(d, 0), &k = operand(d, 1), &v = operand(d, 2), &out = output(d);
   for (uint32_t i : {0u, 1u, 2u, 5u})
-    if (operand(d, i).rank != 4) return invalid("q, k, v and the output have four dims", int32_t(i));
+    if (operand(d, i).rank != 4)
+      return invalid("q, k, v and the output have four dims", int32_t(i));
   bool fits = k.dims[0] == q.dims[0] && v.dims[0] == q.dims[0] && v.dims[1] == k.dims[1] &&
               v.dims[2] == k.dims[2] && k.dims[3] == q.dims[3] && out.dims[3] == v.dims[3];
   for (int i = 0; i < 3; ++i) fits = fits && out.dims[i] == q.dims[i];
@@ -332,8 +332,8 @@ Answer rope(const Desc& d) {
   }
   bool factors_fit = absent(factors) || (factors.dtype == ANYHAL_DTYPE_F32 && factors.rank == 1 &&
                                          factors.dims[0] == rotary / 2);
-  bool pairing = attrs.pairing == ANYHAL_PAIRING_HALF_SPLIT ||
-                 attrs.pairing == ANYHAL_PAIRING_INTERLEAVED;
+  bool pairing =
+      attrs.pairing == ANYHAL_PAIRING_HALF_SPLIT || attrs.pairing == ANYHAL_PAIRING_INTERLEAVED;
   return all(require(is_index(positions), ANYHAL_REASON_DTYPE, "positions must be i64 or i32", 1),
              require(pairing, ANYHAL_REASON_ATTRIBUTE, "an unknown pairing", -1),
              mistake_unless(factors_fit, "freq_factors must be f32 [rotary/2]", 2),
@@ -410,11 +410,9 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_FILL, "fill", 1, kPlain, no_attributes, fill, nullptr},
     {ANYHAL_OP_CAST, "cast", 0, kStored, no_attributes, cast, nullptr},
     {ANYHAL_OP_UNARY, "unary", 0, kPlain, known_attributes<anyhal_attrs_unary>, unary, nullptr},
-    {ANYHAL_OP_BINARY, "binary", 0, kPlain, known_attributes<anyhal_attrs_binary>, binary,
-     nullptr},
+    {ANYHAL_OP_BINARY, "binary", 0, kPlain, known_attributes<anyhal_attrs_binary>, binary, nullptr},
     {ANYHAL_OP_WHERE, "where", 1, kPlain, no_attributes, where, nullptr},
-    {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce,
-     nullptr},
+    {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce, nullptr},
     {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr},
     {ANYHAL_OP_GATHER, "gather", 0, kStored, known_attributes<anyhal_attrs_gather>, gather,
      nullptr},
@@ -435,8 +433,7 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kPlain, no_attributes, cache_append, nullptr},
     {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, known_attributes<anyhal_attrs_argmax>, argmax,
      nullptr},
-    {ANYHAL_OP_CONCAT, "concat", 0, kPlain, known_attributes<anyhal_attrs_concat>, concat,
-     nullptr},
+    {ANYHAL_OP_CONCAT, "concat", 0, kPlain, known_attributes<anyhal_attrs_concat>, concat, nullptr},
 };  // what is not listed is unsupported
 
 }  // namespace

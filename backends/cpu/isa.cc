@@ -25,8 +25,8 @@ uint64_t saved_state() {
   return static_cast<uint64_t>(high) << 32 | low;
 }
 
-constexpr uint64_t kStateAvx = 0x6;       // xmm, ymm
-constexpr uint64_t kStateAvx512 = 0xe6;   // and opmask, upper zmm, zmm16-31
+constexpr uint64_t kStateAvx = 0x6;      // xmm, ymm
+constexpr uint64_t kStateAvx512 = 0xe6;  // and opmask, upper zmm, zmm16-31
 
 bool has(uint32_t word, int bit) { return (word >> bit & 1u) != 0; }
 
@@ -45,9 +45,12 @@ Isa detect_isa() {
 
 const KernelSet& kernels_of(Isa isa) {
   switch (isa) {
-    case Isa::kAvx512: return avx512::kKernels;
-    case Isa::kAvx2: return avx2::kKernels;
-    default: return baseline::kKernels;
+    case Isa::kAvx512:
+      return avx512::kKernels;
+    case Isa::kAvx2:
+      return avx2::kKernels;
+    default:
+      return baseline::kKernels;
   }
 }
 
@@ -85,9 +88,12 @@ bool cap_isa(const char* text, Isa detected, Isa* out) {
 
 const char* isa_name(Isa isa) {
   switch (isa) {
-    case Isa::kAvx512: return "avx512";
-    case Isa::kAvx2: return "avx2";
-    default: return "baseline";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx2:
+      return "avx2";
+    default:
+      return "baseline";
   }
 }
 

@@ -372,8 +372,7 @@ OneDnn* onednn_open(const char* path, char* note, size_t note_bytes) {
   std::unique_ptr<OneDnn> self(new (std::nothrow) OneDnn);
   const char* missing = self ? load(library, &self->api) : "memory";
   if (missing == nullptr && self->api.version()->major != 3) missing = "the C API of version 3";
-  if (missing == nullptr &&
-      self->api.engine_create(&self->engine, kEngineCpu, 0) != kSuccess)
+  if (missing == nullptr && self->api.engine_create(&self->engine, kEngineCpu, 0) != kSuccess)
     missing = "a CPU engine";
   if (missing != nullptr) {
     snprintf(note, note_bytes,
@@ -399,10 +398,9 @@ bool onednn_prepare(Plan& plan, const Contraction& contraction) {
   return true;
 }
 
-anyhal_status onednn_run(const Plan& plan, const char* a, const char* b, char* out,
-                         char* workspace, anyhal_error* error) {
-  return static_cast<const Contractor*>(plan.library_state)
-      ->run(plan, a, b, out, workspace, error);
+anyhal_status onednn_run(const Plan& plan, const char* a, const char* b, char* out, char* workspace,
+                         anyhal_error* error) {
+  return static_cast<const Contractor*>(plan.library_state)->run(plan, a, b, out, workspace, error);
 }
 
 }  // namespace hal::cpu

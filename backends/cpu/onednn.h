@@ -27,8 +27,8 @@ OneDnn* onednn_open(const char* path, char* note, size_t note_bytes);
 // Sets the plan's library state, workspace, kernel and library names; false = the library does
 // not take this layout.
 bool onednn_prepare(Plan& plan, const Contraction& contraction);
-anyhal_status onednn_run(const Plan& plan, const char* a, const char* b, char* out,
-                         char* workspace, anyhal_error* error);
+anyhal_status onednn_run(const Plan& plan, const char* a, const char* b, char* out, char* workspace,
+                         anyhal_error* error);
 
 }  // namespace hal::cpu
 

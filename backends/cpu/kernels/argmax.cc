@@ -70,20 +70,33 @@ int64_t find_f32(const char* data, int64_t stride, int64_t n) {
 
 Find finder_of(uint32_t dtype) {
   switch (dtype) {
-    case ANYHAL_DTYPE_F32: return find_f32;
-    case ANYHAL_DTYPE_F16: return find_any<F16>;
-    case ANYHAL_DTYPE_BF16: return find_any<BF16>;
-    case ANYHAL_DTYPE_F64: return find_any<double>;
-    case ANYHAL_DTYPE_I64: return find_any<int64_t>;
-    case ANYHAL_DTYPE_I32: return find_any<int32_t>;
-    case ANYHAL_DTYPE_I16: return find_any<int16_t>;
-    case ANYHAL_DTYPE_I8: return find_any<int8_t>;
-    case ANYHAL_DTYPE_U64: return find_any<uint64_t>;
-    case ANYHAL_DTYPE_U32: return find_any<uint32_t>;
-    case ANYHAL_DTYPE_U16: return find_any<uint16_t>;
+    case ANYHAL_DTYPE_F32:
+      return find_f32;
+    case ANYHAL_DTYPE_F16:
+      return find_any<F16>;
+    case ANYHAL_DTYPE_BF16:
+      return find_any<BF16>;
+    case ANYHAL_DTYPE_F64:
+      return find_any<double>;
+    case ANYHAL_DTYPE_I64:
+      return find_any<int64_t>;
+    case ANYHAL_DTYPE_I32:
+      return find_any<int32_t>;
+    case ANYHAL_DTYPE_I16:
+      return find_any<int16_t>;
+    case ANYHAL_DTYPE_I8:
+      return find_any<int8_t>;
+    case ANYHAL_DTYPE_U64:
+      return find_any<uint64_t>;
+    case ANYHAL_DTYPE_U32:
+      return find_any<uint32_t>;
+    case ANYHAL_DTYPE_U16:
+      return find_any<uint16_t>;
     case ANYHAL_DTYPE_U8:
-    case ANYHAL_DTYPE_BOOL: return find_any<uint8_t>;
-    default: return nullptr;
+    case ANYHAL_DTYPE_BOOL:
+      return find_any<uint8_t>;
+    default:
+      return nullptr;
   }
 }
 

@@ -11,9 +11,9 @@
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
 
-constexpr int64_t kLanesOfRows = Tile<float>::kColumns;                     // query rows per panel
-constexpr int64_t kKeyRows = Tile<float>::kRows;                            // keys per tile row
-constexpr int64_t kKeyTile = kKeyRows * (kVectorBytes == 64 ? 4 : 8);       // keys per step
+constexpr int64_t kLanesOfRows = Tile<float>::kColumns;                // query rows per panel
+constexpr int64_t kKeyRows = Tile<float>::kRows;                       // keys per tile row
+constexpr int64_t kKeyTile = kKeyRows * (kVectorBytes == 64 ? 4 : 8);  // keys per step
 constexpr int64_t kFewRows = 8;
 constexpr float kMinusInfinity = -__builtin_inff();
 
@@ -28,7 +28,7 @@ struct State {
   ReadRow read, read_mask;
   WriteRow write;
   PackPanel<float> pack_queries, pack_keys, pack_values;
-  bool plain;  // f32 with adjacent head dims: read in place
+  bool plain;    // f32 with adjacent head dims: read in place
   int64_t rows;  // query rows that share keys: group * t
   int64_t worker_bytes;
 };
@@ -87,9 +87,9 @@ bool masked_out(const State& s, const Head& head, int64_t row, int64_t key) {
 // ------------------------------------------------------------------------------- many rows
 
 struct Panel {
-  int64_t row;                     // first query row
-  int64_t count;                   // rows used, at most kLanesOfRows
-  int64_t limit[kLanesOfRows];     // visible keys of each
+  int64_t row;                  // first query row
+  int64_t count;                // rows used, at most kLanesOfRows
+  int64_t limit[kLanesOfRows];  // visible keys of each
   float maximum[kLanesOfRows];
   float sum[kLanesOfRows];
   int64_t limit_min, limit_max;
@@ -109,12 +109,18 @@ int64_t value_panels(const State& s) { return (s.dv + kKeyRows - 1) / kKeyRows; 
 
 int64_t scratch_floats(const State& s, int part) {
   switch (part) {
-    case 0: return round_up(s.d * kLanesOfRows, 16);
-    case 1: return round_up(s.d * kKeyTile, 16);
-    case 2: return round_up(value_panels(s) * kKeyRows * kKeyTile, 16);
-    case 3: return kKeyTile * kLanesOfRows;
-    case 4: return round_up(kKeyRows * kLanesOfRows, 16);
-    default: return value_panels(s) * kKeyRows * kLanesOfRows;
+    case 0:
+      return round_up(s.d * kLanesOfRows, 16);
+    case 1:
+      return round_up(s.d * kKeyTile, 16);
+    case 2:
+      return round_up(value_panels(s) * kKeyRows * kKeyTile, 16);
+    case 3:
+      return kKeyTile * kLanesOfRows;
+    case 4:
+      return round_up(kKeyRows * kLanesOfRows, 16);
+    default:
+      return value_panels(s) * kKeyRows * kLanesOfRows;
   }
 }
 
@@ -185,7 +191,8 @@ void weigh_tile(const State& s, Panel& panel, int64_t count, const Scratch& x) {
   for (int64_t r = 0; r < kLanesOfRows; ++r) highest[r] = panel.maximum[r];
   for (int64_t i = 0; i < count; ++i) {
     const float* line = x.scores + i * kLanesOfRows;
-    for (int64_t r = 0; r < kLanesOfRows; ++r) highest[r] = line[r] > highest[r] ? line[r] : highest[r];
+    for (int64_t r = 0; r < kLanesOfRows; ++r)
+      highest[r] = line[r] > highest[r] ? line[r] : highest[r];
   }
   for (int64_t r = 0; r < kLanesOfRows; ++r) {
     bool same = highest[r] == panel.maximum[r];
@@ -470,7 +477,8 @@ void add_few(const State& s, const Head& head, const int64_t* limit, const FewSc
   for (int64_t row = 0; row < s.rows;) {
     int64_t together = s.rows - row >= 3 ? 3 : 1;
     int64_t shared = limit[row];
-    for (int64_t r = 1; r < together; ++r) shared = limit[row + r] < shared ? limit[row + r] : shared;
+    for (int64_t r = 1; r < together; ++r)
+      shared = limit[row + r] < shared ? limit[row + r] : shared;
     if (!fast) shared = 0;
     for (int64_t column = 0; column < s.dv && shared > 0;) {
       bool wide = s.dv - column >= kWide * kF32Lanes;
@@ -563,8 +571,9 @@ bool prepare_attention(Plan& plan) {
   s.has_length = !length.absent();
   if (s.has_length) {
     s.length_dtype = length.dtype;
-    s.length_stride =
-        length.rank == 0 || length.dims[0] == 1 ? 0 : length.strides[0] * element_bytes(length.dtype);
+    s.length_stride = length.rank == 0 || length.dims[0] == 1
+                          ? 0
+                          : length.strides[0] * element_bytes(length.dtype);
   }
   s.has_mask = !mask.absent();
   if (s.has_mask) {

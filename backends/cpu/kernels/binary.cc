@@ -11,15 +11,15 @@ template <class T>
 constexpr bool kSignedNumber = static_cast<T>(-1) < static_cast<T>(0);
 
 // Integer arithmetic that may leave the range is done unsigned: it wraps.
-#define HAL_CPU_WRAPPING(Name, op)                                                         \
-  struct Name {                                                                            \
-    template <class T>                                                                     \
-    static T apply(T a, T b) {                                                             \
-      if constexpr (kFloating<T>)                                                          \
-        return a op b;                                                                     \
-      else                                                                                 \
-        return static_cast<T>(static_cast<uint64_t>(a) op static_cast<uint64_t>(b));       \
-    }                                                                                      \
+#define HAL_CPU_WRAPPING(Name, op)                                                   \
+  struct Name {                                                                      \
+    template <class T>                                                               \
+    static T apply(T a, T b) {                                                       \
+      if constexpr (kFloating<T>)                                                    \
+        return a op b;                                                               \
+      else                                                                           \
+        return static_cast<T>(static_cast<uint64_t>(a) op static_cast<uint64_t>(b)); \
+    }                                                                                \
   };
 HAL_CPU_WRAPPING(Add, +)
 HAL_CPU_WRAPPING(Subtract, -)
@@ -122,12 +122,12 @@ struct Atan2 {
   static double apply(double a, double b) { return __builtin_atan2(a, b); }
 };
 
-#define HAL_CPU_TEST(Name, expression)      \
-  struct Name {                             \
-    template <class T>                      \
-    static uint8_t apply(T a, T b) {        \
-      return (expression) ? 1 : 0;          \
-    }                                       \
+#define HAL_CPU_TEST(Name, expression) \
+  struct Name {                        \
+    template <class T>                 \
+    static uint8_t apply(T a, T b) {   \
+      return (expression) ? 1 : 0;     \
+    }                                  \
   };
 HAL_CPU_TEST(Equal, a == b)
 HAL_CPU_TEST(NotEqual, a != b)
@@ -140,12 +140,12 @@ HAL_CPU_TEST(Or, (a != 0) || (b != 0))
 HAL_CPU_TEST(Xor, (a != 0) != (b != 0))
 #undef HAL_CPU_TEST
 
-#define HAL_CPU_BITS(Name, op)                \
-  struct Name {                               \
-    template <class T>                        \
-    static T apply(T a, T b) {                \
-      return static_cast<T>(a op b);          \
-    }                                         \
+#define HAL_CPU_BITS(Name, op)       \
+  struct Name {                      \
+    template <class T>               \
+    static T apply(T a, T b) {       \
+      return static_cast<T>(a op b); \
+    }                                \
   };
 HAL_CPU_BITS(BitAnd, &)
 HAL_CPU_BITS(BitOr, |)
@@ -166,8 +166,7 @@ struct ShiftLeft {
 struct ShiftRight {
   template <class T>
   static T apply(T a, T b) {
-    return within(b) ? static_cast<T>(a >> b)
-                     : static_cast<T>(kSignedNumber<T> && a < 0 ? -1 : 0);
+    return within(b) ? static_cast<T>(a >> b) : static_cast<T>(kSignedNumber<T> && a < 0 ? -1 : 0);
   }
 };
 
@@ -179,42 +178,66 @@ constexpr Inner kTest = zip_run<F, T, uint8_t>;
 template <class T>
 Inner common_function(int32_t fn) {
   switch (fn) {
-    case ANYHAL_BINARY_FN_ADD: return kSame<Add, T>;
-    case ANYHAL_BINARY_FN_SUBTRACT: return kSame<Subtract, T>;
-    case ANYHAL_BINARY_FN_MULTIPLY: return kSame<Multiply, T>;
-    case ANYHAL_BINARY_FN_FLOOR_DIVIDE: return kSame<FloorDivide, T>;
-    case ANYHAL_BINARY_FN_REMAINDER: return kSame<Remainder, T>;
-    case ANYHAL_BINARY_FN_POW: return kSame<Power, T>;
-    case ANYHAL_BINARY_FN_MAXIMUM: return kSame<Maximum, T>;
-    case ANYHAL_BINARY_FN_MINIMUM: return kSame<Minimum, T>;
-    case ANYHAL_BINARY_FN_EQUAL: return kTest<Equal, T>;
-    case ANYHAL_BINARY_FN_NOT_EQUAL: return kTest<NotEqual, T>;
-    case ANYHAL_BINARY_FN_LESS: return kTest<Less, T>;
-    case ANYHAL_BINARY_FN_LESS_EQUAL: return kTest<LessEqual, T>;
-    case ANYHAL_BINARY_FN_GREATER: return kTest<Greater, T>;
-    case ANYHAL_BINARY_FN_GREATER_EQUAL: return kTest<GreaterEqual, T>;
-    default: return nullptr;
+    case ANYHAL_BINARY_FN_ADD:
+      return kSame<Add, T>;
+    case ANYHAL_BINARY_FN_SUBTRACT:
+      return kSame<Subtract, T>;
+    case ANYHAL_BINARY_FN_MULTIPLY:
+      return kSame<Multiply, T>;
+    case ANYHAL_BINARY_FN_FLOOR_DIVIDE:
+      return kSame<FloorDivide, T>;
+    case ANYHAL_BINARY_FN_REMAINDER:
+      return kSame<Remainder, T>;
+    case ANYHAL_BINARY_FN_POW:
+      return kSame<Power, T>;
+    case ANYHAL_BINARY_FN_MAXIMUM:
+      return kSame<Maximum, T>;
+    case ANYHAL_BINARY_FN_MINIMUM:
+      return kSame<Minimum, T>;
+    case ANYHAL_BINARY_FN_EQUAL:
+      return kTest<Equal, T>;
+    case ANYHAL_BINARY_FN_NOT_EQUAL:
+      return kTest<NotEqual, T>;
+    case ANYHAL_BINARY_FN_LESS:
+      return kTest<Less, T>;
+    case ANYHAL_BINARY_FN_LESS_EQUAL:
+      return kTest<LessEqual, T>;
+    case ANYHAL_BINARY_FN_GREATER:
+      return kTest<Greater, T>;
+    case ANYHAL_BINARY_FN_GREATER_EQUAL:
+      return kTest<GreaterEqual, T>;
+    default:
+      return nullptr;
   }
 }
 
 template <class T>
 Inner float_function(int32_t fn) {
   switch (fn) {
-    case ANYHAL_BINARY_FN_DIVIDE: return kSame<Divide, T>;
-    case ANYHAL_BINARY_FN_ATAN2: return kSame<Atan2, T>;
-    default: return common_function<T>(fn);
+    case ANYHAL_BINARY_FN_DIVIDE:
+      return kSame<Divide, T>;
+    case ANYHAL_BINARY_FN_ATAN2:
+      return kSame<Atan2, T>;
+    default:
+      return common_function<T>(fn);
   }
 }
 
 template <class T>
 Inner integer_function(int32_t fn) {
   switch (fn) {
-    case ANYHAL_BINARY_FN_BITWISE_AND: return kSame<BitAnd, T>;
-    case ANYHAL_BINARY_FN_BITWISE_OR: return kSame<BitOr, T>;
-    case ANYHAL_BINARY_FN_BITWISE_XOR: return kSame<BitXor, T>;
-    case ANYHAL_BINARY_FN_SHIFT_LEFT: return kSame<ShiftLeft, T>;
-    case ANYHAL_BINARY_FN_SHIFT_RIGHT: return kSame<ShiftRight, T>;
-    default: return common_function<T>(fn);
+    case ANYHAL_BINARY_FN_BITWISE_AND:
+      return kSame<BitAnd, T>;
+    case ANYHAL_BINARY_FN_BITWISE_OR:
+      return kSame<BitOr, T>;
+    case ANYHAL_BINARY_FN_BITWISE_XOR:
+      return kSame<BitXor, T>;
+    case ANYHAL_BINARY_FN_SHIFT_LEFT:
+      return kSame<ShiftLeft, T>;
+    case ANYHAL_BINARY_FN_SHIFT_RIGHT:
+      return kSame<ShiftRight, T>;
+    default:
+      return common_function<T>(fn);
   }
 }
 
@@ -228,20 +251,29 @@ Inner bool_function(int32_t fn) {
     case ANYHAL_BINARY_FN_LOGICAL_AND:
     case ANYHAL_BINARY_FN_BITWISE_AND:
     case ANYHAL_BINARY_FN_MULTIPLY:
-    case ANYHAL_BINARY_FN_MINIMUM: return kTest<And, uint8_t>;
+    case ANYHAL_BINARY_FN_MINIMUM:
+      return kTest<And, uint8_t>;
     case ANYHAL_BINARY_FN_LOGICAL_OR:
     case ANYHAL_BINARY_FN_BITWISE_OR:
     case ANYHAL_BINARY_FN_ADD:
-    case ANYHAL_BINARY_FN_MAXIMUM: return kTest<Or, uint8_t>;
+    case ANYHAL_BINARY_FN_MAXIMUM:
+      return kTest<Or, uint8_t>;
     case ANYHAL_BINARY_FN_LOGICAL_XOR:
     case ANYHAL_BINARY_FN_BITWISE_XOR:
-    case ANYHAL_BINARY_FN_NOT_EQUAL: return kTest<Xor, uint8_t>;
-    case ANYHAL_BINARY_FN_EQUAL: return kTest<BoolEqual, uint8_t>;
-    case ANYHAL_BINARY_FN_LESS: return kTest<Less, uint8_t>;
-    case ANYHAL_BINARY_FN_LESS_EQUAL: return kTest<LessEqual, uint8_t>;
-    case ANYHAL_BINARY_FN_GREATER: return kTest<Greater, uint8_t>;
-    case ANYHAL_BINARY_FN_GREATER_EQUAL: return kTest<GreaterEqual, uint8_t>;
-    default: return nullptr;
+    case ANYHAL_BINARY_FN_NOT_EQUAL:
+      return kTest<Xor, uint8_t>;
+    case ANYHAL_BINARY_FN_EQUAL:
+      return kTest<BoolEqual, uint8_t>;
+    case ANYHAL_BINARY_FN_LESS:
+      return kTest<Less, uint8_t>;
+    case ANYHAL_BINARY_FN_LESS_EQUAL:
+      return kTest<LessEqual, uint8_t>;
+    case ANYHAL_BINARY_FN_GREATER:
+      return kTest<Greater, uint8_t>;
+    case ANYHAL_BINARY_FN_GREATER_EQUAL:
+      return kTest<GreaterEqual, uint8_t>;
+    default:
+      return nullptr;
   }
 }
 
@@ -249,18 +281,30 @@ Inner function_of(uint32_t dtype, int32_t fn) {
   switch (dtype) {
     case ANYHAL_DTYPE_F32:
     case ANYHAL_DTYPE_F16:
-    case ANYHAL_DTYPE_BF16: return float_function<float>(fn);
-    case ANYHAL_DTYPE_F64: return float_function<double>(fn);
-    case ANYHAL_DTYPE_I64: return integer_function<int64_t>(fn);
-    case ANYHAL_DTYPE_I32: return integer_function<int32_t>(fn);
-    case ANYHAL_DTYPE_I16: return integer_function<int16_t>(fn);
-    case ANYHAL_DTYPE_I8: return integer_function<int8_t>(fn);
-    case ANYHAL_DTYPE_U64: return integer_function<uint64_t>(fn);
-    case ANYHAL_DTYPE_U32: return integer_function<uint32_t>(fn);
-    case ANYHAL_DTYPE_U16: return integer_function<uint16_t>(fn);
-    case ANYHAL_DTYPE_U8: return integer_function<uint8_t>(fn);
-    case ANYHAL_DTYPE_BOOL: return bool_function(fn);
-    default: return nullptr;
+    case ANYHAL_DTYPE_BF16:
+      return float_function<float>(fn);
+    case ANYHAL_DTYPE_F64:
+      return float_function<double>(fn);
+    case ANYHAL_DTYPE_I64:
+      return integer_function<int64_t>(fn);
+    case ANYHAL_DTYPE_I32:
+      return integer_function<int32_t>(fn);
+    case ANYHAL_DTYPE_I16:
+      return integer_function<int16_t>(fn);
+    case ANYHAL_DTYPE_I8:
+      return integer_function<int8_t>(fn);
+    case ANYHAL_DTYPE_U64:
+      return integer_function<uint64_t>(fn);
+    case ANYHAL_DTYPE_U32:
+      return integer_function<uint32_t>(fn);
+    case ANYHAL_DTYPE_U16:
+      return integer_function<uint16_t>(fn);
+    case ANYHAL_DTYPE_U8:
+      return integer_function<uint8_t>(fn);
+    case ANYHAL_DTYPE_BOOL:
+      return bool_function(fn);
+    default:
+      return nullptr;
   }
 }
 

@@ -16,7 +16,8 @@ constexpr bool kIsFloating = __is_same(T, float) || __is_same(T, double);
 template <class T>
 constexpr bool kIsHalf = __is_same(T, F16) || __is_same(T, BF16);
 
-// Rounding to odd keeps enough of what was cut off that a second rounding, to half, is the only one.
+// Rounding to odd keeps enough of what was cut off that a second rounding, to half, is the only
+// one.
 inline float to_odd_float(double x) {
   float f = static_cast<float>(x);
   double back = static_cast<double>(f);
@@ -46,11 +47,11 @@ template <class To, class From>
 inline To saturate(From x) {
   constexpr bool kSigned = static_cast<To>(-1) < static_cast<To>(0);
   constexpr int kBits = static_cast<int>(sizeof(To)) * 8;
-  constexpr From kEnd = static_cast<From>(kSigned ? uint64_t{1} << (kBits - 1)
-                                                  : uint64_t{1} << (kBits - 1)) *
-                        (kSigned ? 1 : 2);
-  constexpr To kMax = kSigned ? static_cast<To>((uint64_t{1} << (kBits - 1)) - 1)
-                              : static_cast<To>(~uint64_t{0});
+  constexpr From kEnd =
+      static_cast<From>(kSigned ? uint64_t{1} << (kBits - 1) : uint64_t{1} << (kBits - 1)) *
+      (kSigned ? 1 : 2);
+  constexpr To kMax =
+      kSigned ? static_cast<To>((uint64_t{1} << (kBits - 1)) - 1) : static_cast<To>(~uint64_t{0});
   constexpr To kMin = kSigned ? static_cast<To>(uint64_t{1} << (kBits - 1)) : static_cast<To>(0);
   if (x != x) return 0;
   if (x >= kEnd) return kMax;
@@ -107,20 +108,34 @@ void cast_run(const void*, char* const* p, const int64_t* strides, int64_t n) {
 template <class From>
 Inner cast_from(uint32_t to) {
   switch (to) {
-    case ANYHAL_DTYPE_F32: return cast_run<From, float>;
-    case ANYHAL_DTYPE_F16: return cast_run<From, F16>;
-    case ANYHAL_DTYPE_BF16: return cast_run<From, BF16>;
-    case ANYHAL_DTYPE_F64: return cast_run<From, double>;
-    case ANYHAL_DTYPE_I64: return cast_run<From, int64_t>;
-    case ANYHAL_DTYPE_I32: return cast_run<From, int32_t>;
-    case ANYHAL_DTYPE_I16: return cast_run<From, int16_t>;
-    case ANYHAL_DTYPE_I8: return cast_run<From, int8_t>;
-    case ANYHAL_DTYPE_U64: return cast_run<From, uint64_t>;
-    case ANYHAL_DTYPE_U32: return cast_run<From, uint32_t>;
-    case ANYHAL_DTYPE_U16: return cast_run<From, uint16_t>;
-    case ANYHAL_DTYPE_U8: return cast_run<From, uint8_t>;
-    case ANYHAL_DTYPE_BOOL: return cast_run<From, Bool>;
-    default: return nullptr;
+    case ANYHAL_DTYPE_F32:
+      return cast_run<From, float>;
+    case ANYHAL_DTYPE_F16:
+      return cast_run<From, F16>;
+    case ANYHAL_DTYPE_BF16:
+      return cast_run<From, BF16>;
+    case ANYHAL_DTYPE_F64:
+      return cast_run<From, double>;
+    case ANYHAL_DTYPE_I64:
+      return cast_run<From, int64_t>;
+    case ANYHAL_DTYPE_I32:
+      return cast_run<From, int32_t>;
+    case ANYHAL_DTYPE_I16:
+      return cast_run<From, int16_t>;
+    case ANYHAL_DTYPE_I8:
+      return cast_run<From, int8_t>;
+    case ANYHAL_DTYPE_U64:
+      return cast_run<From, uint64_t>;
+    case ANYHAL_DTYPE_U32:
+      return cast_run<From, uint32_t>;
+    case ANYHAL_DTYPE_U16:
+      return cast_run<From, uint16_t>;
+    case ANYHAL_DTYPE_U8:
+      return cast_run<From, uint8_t>;
+    case ANYHAL_DTYPE_BOOL:
+      return cast_run<From, Bool>;
+    default:
+      return nullptr;
   }
 }
 
@@ -128,20 +143,34 @@ Inner cast_from(uint32_t to) {
 
 Inner cast_of(uint32_t from, uint32_t to) {
   switch (from) {
-    case ANYHAL_DTYPE_F32: return cast_from<float>(to);
-    case ANYHAL_DTYPE_F16: return cast_from<F16>(to);
-    case ANYHAL_DTYPE_BF16: return cast_from<BF16>(to);
-    case ANYHAL_DTYPE_F64: return cast_from<double>(to);
-    case ANYHAL_DTYPE_I64: return cast_from<int64_t>(to);
-    case ANYHAL_DTYPE_I32: return cast_from<int32_t>(to);
-    case ANYHAL_DTYPE_I16: return cast_from<int16_t>(to);
-    case ANYHAL_DTYPE_I8: return cast_from<int8_t>(to);
-    case ANYHAL_DTYPE_U64: return cast_from<uint64_t>(to);
-    case ANYHAL_DTYPE_U32: return cast_from<uint32_t>(to);
-    case ANYHAL_DTYPE_U16: return cast_from<uint16_t>(to);
-    case ANYHAL_DTYPE_U8: return cast_from<uint8_t>(to);
-    case ANYHAL_DTYPE_BOOL: return cast_from<Bool>(to);
-    default: return nullptr;
+    case ANYHAL_DTYPE_F32:
+      return cast_from<float>(to);
+    case ANYHAL_DTYPE_F16:
+      return cast_from<F16>(to);
+    case ANYHAL_DTYPE_BF16:
+      return cast_from<BF16>(to);
+    case ANYHAL_DTYPE_F64:
+      return cast_from<double>(to);
+    case ANYHAL_DTYPE_I64:
+      return cast_from<int64_t>(to);
+    case ANYHAL_DTYPE_I32:
+      return cast_from<int32_t>(to);
+    case ANYHAL_DTYPE_I16:
+      return cast_from<int16_t>(to);
+    case ANYHAL_DTYPE_I8:
+      return cast_from<int8_t>(to);
+    case ANYHAL_DTYPE_U64:
+      return cast_from<uint64_t>(to);
+    case ANYHAL_DTYPE_U32:
+      return cast_from<uint32_t>(to);
+    case ANYHAL_DTYPE_U16:
+      return cast_from<uint16_t>(to);
+    case ANYHAL_DTYPE_U8:
+      return cast_from<uint8_t>(to);
+    case ANYHAL_DTYPE_BOOL:
+      return cast_from<Bool>(to);
+    default:
+      return nullptr;
   }
 }
 

@@ -45,12 +45,24 @@ bool prepare_concat(Plan& plan) {
   const Tensor& out = plan.output();
   s.axis = positive_axis(plan.attribute<anyhal_attrs_concat>().axis, out.rank);
   switch (element_bytes(out.dtype)) {
-    case 1: s.inner = copy_run<1>; break;
-    case 2: s.inner = copy_run<2>; break;
-    case 4: s.inner = copy_run<4>; break;
-    case 8: s.inner = copy_run<8>; break;
-    case 20: s.inner = copy_run<20>; break;
-    default: s.inner = copy_run<34>; break;
+    case 1:
+      s.inner = copy_run<1>;
+      break;
+    case 2:
+      s.inner = copy_run<2>;
+      break;
+    case 4:
+      s.inner = copy_run<4>;
+      break;
+    case 8:
+      s.inner = copy_run<8>;
+      break;
+    case 20:
+      s.inner = copy_run<20>;
+      break;
+    default:
+      s.inner = copy_run<34>;
+      break;
   }
   plan.run = run;
   plan.kernel = "strided copy";

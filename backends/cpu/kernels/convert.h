@@ -129,19 +129,27 @@ using WriteRow = void (*)(char* to, int64_t stride, int64_t n, const float* from
 
 static inline ReadRow reader_of(uint32_t dtype) {
   switch (dtype) {
-    case ANYHAL_DTYPE_F32: return read_row<float>;
-    case ANYHAL_DTYPE_F16: return read_row<F16>;
-    case ANYHAL_DTYPE_BF16: return read_row<BF16>;
-    default: return nullptr;
+    case ANYHAL_DTYPE_F32:
+      return read_row<float>;
+    case ANYHAL_DTYPE_F16:
+      return read_row<F16>;
+    case ANYHAL_DTYPE_BF16:
+      return read_row<BF16>;
+    default:
+      return nullptr;
   }
 }
 
 static inline WriteRow writer_of(uint32_t dtype) {
   switch (dtype) {
-    case ANYHAL_DTYPE_F32: return write_row<float>;
-    case ANYHAL_DTYPE_F16: return write_row<F16>;
-    case ANYHAL_DTYPE_BF16: return write_row<BF16>;
-    default: return nullptr;
+    case ANYHAL_DTYPE_F32:
+      return write_row<float>;
+    case ANYHAL_DTYPE_F16:
+      return write_row<F16>;
+    case ANYHAL_DTYPE_BF16:
+      return write_row<BF16>;
+    default:
+      return nullptr;
   }
 }
 
@@ -149,17 +157,23 @@ static inline int64_t element_bytes(uint32_t dtype) {
   switch (dtype) {
     case ANYHAL_DTYPE_F32:
     case ANYHAL_DTYPE_I32:
-    case ANYHAL_DTYPE_U32: return 4;
+    case ANYHAL_DTYPE_U32:
+      return 4;
     case ANYHAL_DTYPE_F16:
     case ANYHAL_DTYPE_BF16:
     case ANYHAL_DTYPE_I16:
-    case ANYHAL_DTYPE_U16: return 2;
+    case ANYHAL_DTYPE_U16:
+      return 2;
     case ANYHAL_DTYPE_F64:
     case ANYHAL_DTYPE_I64:
-    case ANYHAL_DTYPE_U64: return 8;
-    case ANYHAL_DTYPE_Q4_1: return 20;
-    case ANYHAL_DTYPE_Q8_0: return 34;
-    default: return 1;
+    case ANYHAL_DTYPE_U64:
+      return 8;
+    case ANYHAL_DTYPE_Q4_1:
+      return 20;
+    case ANYHAL_DTYPE_Q8_0:
+      return 34;
+    default:
+      return 1;
   }
 }
 

@@ -10,7 +10,7 @@ struct State {
   int64_t count, width, vocabulary;
   int64_t row_stride, column_stride, out_stride;  // bytes
   uint32_t dtype;
-  bool bytes;  // same dtype, adjacent: copied as bytes
+  bool bytes;     // same dtype, adjacent: copied as bytes
   bool plain;     // adjacent f32 output
   Inner convert;  // table (blocks: f64) to the output's dtype
 };

@@ -19,10 +19,14 @@ void fill_run(const void*, char* const* p, const int64_t* strides, int64_t n) {
 
 Inner fill_of(uint32_t dtype) {
   switch (element_bytes(dtype)) {
-    case 1: return fill_run<uint8_t>;
-    case 2: return fill_run<uint16_t>;
-    case 4: return fill_run<uint32_t>;
-    default: return fill_run<uint64_t>;
+    case 1:
+      return fill_run<uint8_t>;
+    case 2:
+      return fill_run<uint16_t>;
+    case 4:
+      return fill_run<uint32_t>;
+    default:
+      return fill_run<uint64_t>;
   }
 }
 

@@ -24,12 +24,18 @@ void copy_run(const void*, char* const* p, const int64_t* strides, int64_t n) {
 
 Inner copy_of(uint32_t dtype) {
   switch (element_bytes(dtype)) {
-    case 1: return copy_run<uint8_t>;
-    case 2: return copy_run<uint16_t>;
-    case 4: return copy_run<uint32_t>;
-    case 8: return copy_run<uint64_t>;
-    case 20: return copy_run<Slice20>;
-    default: return copy_run<Slice34>;
+    case 1:
+      return copy_run<uint8_t>;
+    case 2:
+      return copy_run<uint16_t>;
+    case 4:
+      return copy_run<uint32_t>;
+    case 8:
+      return copy_run<uint64_t>;
+    case 20:
+      return copy_run<Slice20>;
+    default:
+      return copy_run<Slice34>;
   }
 }
 

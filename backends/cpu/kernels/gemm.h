@@ -103,8 +103,9 @@ static void pack_panel(const char* from, int64_t across, int64_t along, int64_t 
           F32 r[kF32Lanes];
 #pragma GCC unroll 16
           for (int i = 0; i < kF32Lanes; ++i)
-            r[i] = w0 + i < count ? load(reinterpret_cast<const float*>(from + (w0 + i) * across) + k)
-                                  : F32{};
+            r[i] = w0 + i < count
+                       ? load(reinterpret_cast<const float*>(from + (w0 + i) * across) + k)
+                       : F32{};
           transpose_square(r);
           int wide = kWidth - w0 < kF32Lanes ? kWidth - w0 : kF32Lanes;
 #pragma GCC unroll 16

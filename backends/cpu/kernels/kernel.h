@@ -38,7 +38,8 @@ struct Team {
   const anyhal_services* services;
   uint32_t threads;
 
-  HAL_CPU_INLINE void run(uint32_t count, void (*fn)(void* argument, uint32_t index), void* argument) const {
+  HAL_CPU_INLINE void run(uint32_t count, void (*fn)(void* argument, uint32_t index),
+                          void* argument) const {
     if (count == 1 || threads == 1 || services == nullptr) {
       for (uint32_t i = 0; i < count; ++i) fn(argument, i);
       return;
@@ -67,8 +68,8 @@ struct Plan {
   uint32_t pack_operand;
   uint64_t pack_bytes;
   const char* pack_key;
-  OneDnn* onednn;           // null = absent or switched off
-  void* library_state;      // owned by the library's wrapper, ended by end_library_state
+  OneDnn* onednn;       // null = absent or switched off
+  void* library_state;  // owned by the library's wrapper, ended by end_library_state
   void (*end_library_state)(void* state);
   alignas(16) unsigned char attributes[64];
   alignas(64) unsigned char state[3328];
@@ -101,32 +102,33 @@ struct KernelSet {
       rms_norm, softmax, rope, embedding, cache_append, argmax, concat, quant_matmul;
 };
 
-#define HAL_CPU_DECLARE_KERNELS(isa)                                                          \
-  namespace isa {                                                                             \
-  bool prepare_copy(Plan& plan);                                                              \
-  bool prepare_fill(Plan& plan);                                                              \
-  bool prepare_cast(Plan& plan);                                                              \
-  bool prepare_unary(Plan& plan);                                                             \
-  bool prepare_binary(Plan& plan);                                                            \
-  bool prepare_where(Plan& plan);                                                             \
-  bool prepare_reduce(Plan& plan);                                                            \
-  bool prepare_matmul(Plan& plan); /* also matmul_epilogue */                                 \
-  bool prepare_gather(Plan& plan);                                                            \
-  bool prepare_scatter_add(Plan& plan);                                                       \
-  bool prepare_attention(Plan& plan);                                                         \
-  bool prepare_rms_norm(Plan& plan);                                                          \
-  bool prepare_softmax(Plan& plan);                                                           \
-  bool prepare_rope(Plan& plan);                                                              \
-  bool prepare_embedding(Plan& plan);                                                         \
-  bool prepare_cache_append(Plan& plan);                                                      \
-  bool prepare_argmax(Plan& plan);                                                            \
-  bool prepare_concat(Plan& plan);                                                            \
-  bool prepare_quant_matmul(Plan& plan);                                                      \
-  inline constexpr KernelSet kKernels = {                                                     \
-      prepare_copy,    prepare_fill,     prepare_cast,   prepare_unary,     prepare_binary,   \
-      prepare_where,   prepare_reduce,   prepare_matmul, prepare_gather,    prepare_scatter_add, \
-      prepare_attention, prepare_rms_norm, prepare_softmax, prepare_rope,   prepare_embedding, \
-      prepare_cache_append, prepare_argmax, prepare_concat, prepare_quant_matmul};            \
+#define HAL_CPU_DECLARE_KERNELS(isa)                                                   \
+  namespace isa {                                                                      \
+  bool prepare_copy(Plan& plan);                                                       \
+  bool prepare_fill(Plan& plan);                                                       \
+  bool prepare_cast(Plan& plan);                                                       \
+  bool prepare_unary(Plan& plan);                                                      \
+  bool prepare_binary(Plan& plan);                                                     \
+  bool prepare_where(Plan& plan);                                                      \
+  bool prepare_reduce(Plan& plan);                                                     \
+  bool prepare_matmul(Plan& plan); /* also matmul_epilogue */                          \
+  bool prepare_gather(Plan& plan);                                                     \
+  bool prepare_scatter_add(Plan& plan);                                                \
+  bool prepare_attention(Plan& plan);                                                  \
+  bool prepare_rms_norm(Plan& plan);                                                   \
+  bool prepare_softmax(Plan& plan);                                                    \
+  bool prepare_rope(Plan& plan);                                                       \
+  bool prepare_embedding(Plan& plan);                                                  \
+  bool prepare_cache_append(Plan& plan);                                               \
+  bool prepare_argmax(Plan& plan);                                                     \
+  bool prepare_concat(Plan& plan);                                                     \
+  bool prepare_quant_matmul(Plan& plan);                                               \
+  inline constexpr KernelSet kKernels = {                                              \
+      prepare_copy,    prepare_fill,        prepare_cast,        prepare_unary,        \
+      prepare_binary,  prepare_where,       prepare_reduce,      prepare_matmul,       \
+      prepare_gather,  prepare_scatter_add, prepare_attention,   prepare_rms_norm,     \
+      prepare_softmax, prepare_rope,        prepare_embedding,   prepare_cache_append, \
+      prepare_argmax,  prepare_concat,      prepare_quant_matmul};                     \
   }
 
 HAL_CPU_DECLARE_KERNELS(baseline)

@@ -168,10 +168,9 @@ static inline void run_nest(const Plan& plan, const Nest& nest, char* const* dat
     if (nest.count > 0) walk_nest(nest, data, 0, nest.count, inner, context);
     return;
   }
-  split_range(plan.team, nest.count, kParallelGrain / cost_per_element, 64,
-              [&](int64_t begin, int64_t end) {
-                walk_nest(nest, data, begin, end, inner, context);
-              });
+  split_range(
+      plan.team, nest.count, kParallelGrain / cost_per_element, 64,
+      [&](int64_t begin, int64_t end) { walk_nest(nest, data, begin, end, inner, context); });
 }
 
 static inline int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }

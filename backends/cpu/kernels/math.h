@@ -107,7 +107,8 @@ static inline void activate(int32_t activation, float* x, int64_t n) {
     case ANYHAL_ACTIVATION_TANH:
       for (int64_t i = 0; i < n; ++i) x[i] = tanh_f32(x[i]);
       break;
-    default: break;
+    default:
+      break;
   }
 }
 

@@ -38,8 +38,7 @@ void set_strides(State& s, Operand which, const Tensor& t, int64_t row_dim, int6
   auto stride = [&](int64_t dim) { return dim >= 0 ? t.strides[dim] * bytes : 0; };
   out.row = stride(row_dim);
   out.column = stride(column_dim);
-  for (int32_t d = 0; d < s.batch_rank; ++d)
-    out.batch[d] = row_dim >= 0 ? t.strides[d] * bytes : 0;
+  for (int32_t d = 0; d < s.batch_rank; ++d) out.batch[d] = row_dim >= 0 ? t.strides[d] * bytes : 0;
 }
 
 struct Item {
@@ -167,8 +166,8 @@ anyhal_status run_dots(const Plan& plan, char* const* data, char*, anyhal_error*
     split_range(plan.team, s.n, 8 * kParallelGrain / (s.k < 1 ? 1 : s.k), 16,
                 [&](int64_t begin, int64_t end) {
                   for (int64_t j = begin; j < end; ++j) {
-                    const float* b = reinterpret_cast<const float*>(item.data[kB] +
-                                                                    j * s.strides[kB].column);
+                    const float* b =
+                        reinterpret_cast<const float*>(item.data[kB] + j * s.strides[kB].column);
                     for (int64_t r = 0; r < s.m; ++r) {
                       const float* a =
                           reinterpret_cast<const float*>(item.data[kA] + r * s.strides[kA].row);
@@ -190,8 +189,8 @@ anyhal_status run_library(const Plan& plan, char* const* data, char* workspace,
   const State& s = plan.get_state<State>();
   for (int64_t i = 0; i < s.batch; ++i) {
     Item item = item_at(s, data, i);
-    anyhal_status status = onednn_run(plan, item.data[kA], item.data[kB], item.data[kOut],
-                                      workspace, error);
+    anyhal_status status =
+        onednn_run(plan, item.data[kA], item.data[kB], item.data[kOut], workspace, error);
     if (status != ANYHAL_STATUS_OK) return status;
   }
   return ANYHAL_STATUS_OK;
@@ -253,15 +252,24 @@ bool choose_f32(Plan& plan, State& s) {
 
 bool choose(Plan& plan, State& s) {
   switch (plan.input(0).dtype) {
-    case ANYHAL_DTYPE_F32: return choose_f32(plan, s);
-    case ANYHAL_DTYPE_F16: return use_packed<F16, float>(plan, s);
-    case ANYHAL_DTYPE_BF16: return use_packed<BF16, float>(plan, s);
-    case ANYHAL_DTYPE_F64: return use_packed<double, double>(plan, s);
-    case ANYHAL_DTYPE_I8: return use_packed<int8_t, uint32_t>(plan, s);
-    case ANYHAL_DTYPE_U8: return use_packed<uint8_t, uint32_t>(plan, s);
-    case ANYHAL_DTYPE_I32: return use_packed<uint32_t, uint32_t>(plan, s);
-    case ANYHAL_DTYPE_I64: return use_packed<uint64_t, uint64_t>(plan, s);
-    default: return false;
+    case ANYHAL_DTYPE_F32:
+      return choose_f32(plan, s);
+    case ANYHAL_DTYPE_F16:
+      return use_packed<F16, float>(plan, s);
+    case ANYHAL_DTYPE_BF16:
+      return use_packed<BF16, float>(plan, s);
+    case ANYHAL_DTYPE_F64:
+      return use_packed<double, double>(plan, s);
+    case ANYHAL_DTYPE_I8:
+      return use_packed<int8_t, uint32_t>(plan, s);
+    case ANYHAL_DTYPE_U8:
+      return use_packed<uint8_t, uint32_t>(plan, s);
+    case ANYHAL_DTYPE_I32:
+      return use_packed<uint32_t, uint32_t>(plan, s);
+    case ANYHAL_DTYPE_I64:
+      return use_packed<uint64_t, uint64_t>(plan, s);
+    default:
+      return false;
   }
 }
 

@@ -367,9 +367,12 @@ int64_t last_stride(const Tensor& t) {
 PackPanel<float> row_packer(uint32_t dtype) {
   constexpr int kRows = Tile<float>::kRows;
   switch (dtype) {
-    case ANYHAL_DTYPE_F32: return pack_panel<float, float, kRows>;
-    case ANYHAL_DTYPE_F16: return pack_panel<F16, float, kRows>;
-    default: return pack_panel<BF16, float, kRows>;
+    case ANYHAL_DTYPE_F32:
+      return pack_panel<float, float, kRows>;
+    case ANYHAL_DTYPE_F16:
+      return pack_panel<F16, float, kRows>;
+    default:
+      return pack_panel<BF16, float, kRows>;
   }
 }
 
@@ -404,7 +407,8 @@ bool prepare_quant_matmul(Plan& plan) {
   int64_t block_bytes = q4 ? Q4::kBytes : Q8::kBytes;
   s.packed_bytes = round_up(s.n, kRowUnit) / kGroup * s.blocks * block_bytes;
   s.repack = !w.constant();
-  bool in_place = x.dtype == ANYHAL_DTYPE_F32 && s.x_column == 4 && (s.m == 1 || s.x_row == s.k * 4);
+  bool in_place =
+      x.dtype == ANYHAL_DTYPE_F32 && s.x_column == 4 && (s.m == 1 || s.x_row == s.k * 4);
   s.x_bytes = s.m < kFewRows && !in_place ? round_up(s.m * s.k * 4, 64) : 0;
   int64_t work = s.m < kFewRows ? s.x_bytes : product_workspace<float>(s.m, s.k, plan.team.threads);
   plan.workspace_bytes = static_cast<uint64_t>(work + (s.repack ? s.packed_bytes : 0));

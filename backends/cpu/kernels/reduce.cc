@@ -10,9 +10,9 @@ namespace hal::cpu::HAL_CPU_ISA {
 namespace {
 
 constexpr int kChains = 16;
-constexpr int64_t kPiece = 32768;   // inner elements of one partial result
+constexpr int64_t kPiece = 32768;  // inner elements of one partial result
 constexpr int64_t kPiecesMax = 256;
-constexpr int64_t kColumns = 64;    // neighbouring results accumulated together
+constexpr int64_t kColumns = 64;  // neighbouring results accumulated together
 
 struct Bool {
   uint8_t byte;
@@ -200,8 +200,7 @@ void reduce_columns(const State& s, char* const* p, const int64_t* strides, int6
           }
         },
         &line);
-    for (int64_t c = 0; c < line.count; ++c)
-      s.write(s, p[1] + (c0 + c) * strides[1], &line.acc[c]);
+    for (int64_t c = 0; c < line.count; ++c) s.write(s, p[1] + (c0 + c) * strides[1], &line.acc[c]);
   }
 }
 
@@ -215,8 +214,7 @@ void kept_run(const void* context, char* const* p, const int64_t* strides, int64
     return;
   }
   for (int64_t i = 0; i < n; ++i) {
-    typename Op::Acc acc =
-        reduce_range<Op, S>(s, p[0] + i * strides[0], 0, s.reduced.count);
+    typename Op::Acc acc = reduce_range<Op, S>(s, p[0] + i * strides[0], 0, s.reduced.count);
     s.write(s, p[1] + i * strides[1], &acc);
   }
 }
@@ -253,24 +251,38 @@ void reduce_all(const State& s, char* const* data, char* workspace, const Team& 
 template <class Acc>
 Write writer_for(uint32_t out) {
   switch (out) {
-    case ANYHAL_DTYPE_F32: return write_result<Acc, float>;
-    case ANYHAL_DTYPE_F16: return write_result<Acc, F16>;
-    case ANYHAL_DTYPE_BF16: return write_result<Acc, BF16>;
-    case ANYHAL_DTYPE_F64: return write_result<Acc, double>;
-    default: break;
+    case ANYHAL_DTYPE_F32:
+      return write_result<Acc, float>;
+    case ANYHAL_DTYPE_F16:
+      return write_result<Acc, F16>;
+    case ANYHAL_DTYPE_BF16:
+      return write_result<Acc, BF16>;
+    case ANYHAL_DTYPE_F64:
+      return write_result<Acc, double>;
+    default:
+      break;
   }
   if constexpr (!__is_same(Acc, double)) {
     switch (out) {
-      case ANYHAL_DTYPE_I64: return write_result<Acc, int64_t>;
-      case ANYHAL_DTYPE_I32: return write_result<Acc, int32_t>;
-      case ANYHAL_DTYPE_I16: return write_result<Acc, int16_t>;
-      case ANYHAL_DTYPE_I8: return write_result<Acc, int8_t>;
-      case ANYHAL_DTYPE_U64: return write_result<Acc, uint64_t>;
-      case ANYHAL_DTYPE_U32: return write_result<Acc, uint32_t>;
-      case ANYHAL_DTYPE_U16: return write_result<Acc, uint16_t>;
+      case ANYHAL_DTYPE_I64:
+        return write_result<Acc, int64_t>;
+      case ANYHAL_DTYPE_I32:
+        return write_result<Acc, int32_t>;
+      case ANYHAL_DTYPE_I16:
+        return write_result<Acc, int16_t>;
+      case ANYHAL_DTYPE_I8:
+        return write_result<Acc, int8_t>;
+      case ANYHAL_DTYPE_U64:
+        return write_result<Acc, uint64_t>;
+      case ANYHAL_DTYPE_U32:
+        return write_result<Acc, uint32_t>;
+      case ANYHAL_DTYPE_U16:
+        return write_result<Acc, uint16_t>;
       case ANYHAL_DTYPE_U8:
-      case ANYHAL_DTYPE_BOOL: return write_result<Acc, uint8_t>;
-      default: break;
+      case ANYHAL_DTYPE_BOOL:
+        return write_result<Acc, uint8_t>;
+      default:
+        break;
     }
   }
   return nullptr;
@@ -287,33 +299,51 @@ template <class S>
 bool choose(State& s, int32_t fn, uint32_t out) {
   switch (fn) {
     case ANYHAL_REDUCE_FN_SUM:
-    case ANYHAL_REDUCE_FN_MEAN: return use<Sum<S>, S>(s, out);
-    case ANYHAL_REDUCE_FN_PROD: return use<Prod<S>, S>(s, out);
-    case ANYHAL_REDUCE_FN_MAX: return use<Max<S>, S>(s, out);
-    case ANYHAL_REDUCE_FN_MIN: return use<Min<S>, S>(s, out);
-    default: return false;
+    case ANYHAL_REDUCE_FN_MEAN:
+      return use<Sum<S>, S>(s, out);
+    case ANYHAL_REDUCE_FN_PROD:
+      return use<Prod<S>, S>(s, out);
+    case ANYHAL_REDUCE_FN_MAX:
+      return use<Max<S>, S>(s, out);
+    case ANYHAL_REDUCE_FN_MIN:
+      return use<Min<S>, S>(s, out);
+    default:
+      return false;
   }
 }
 
 bool choose_dtype(State& s, uint32_t dtype, int32_t fn, uint32_t out) {
   switch (dtype) {
-    case ANYHAL_DTYPE_F32: return choose<float>(s, fn, out);
-    case ANYHAL_DTYPE_F16: return choose<F16>(s, fn, out);
-    case ANYHAL_DTYPE_BF16: return choose<BF16>(s, fn, out);
-    case ANYHAL_DTYPE_F64: return choose<double>(s, fn, out);
-    case ANYHAL_DTYPE_I64: return choose<int64_t>(s, fn, out);
-    case ANYHAL_DTYPE_I32: return choose<int32_t>(s, fn, out);
-    case ANYHAL_DTYPE_I16: return choose<int16_t>(s, fn, out);
-    case ANYHAL_DTYPE_I8: return choose<int8_t>(s, fn, out);
-    case ANYHAL_DTYPE_U64: return choose<uint64_t>(s, fn, out);
-    case ANYHAL_DTYPE_U32: return choose<uint32_t>(s, fn, out);
-    case ANYHAL_DTYPE_U16: return choose<uint16_t>(s, fn, out);
-    case ANYHAL_DTYPE_U8: return choose<uint8_t>(s, fn, out);
+    case ANYHAL_DTYPE_F32:
+      return choose<float>(s, fn, out);
+    case ANYHAL_DTYPE_F16:
+      return choose<F16>(s, fn, out);
+    case ANYHAL_DTYPE_BF16:
+      return choose<BF16>(s, fn, out);
+    case ANYHAL_DTYPE_F64:
+      return choose<double>(s, fn, out);
+    case ANYHAL_DTYPE_I64:
+      return choose<int64_t>(s, fn, out);
+    case ANYHAL_DTYPE_I32:
+      return choose<int32_t>(s, fn, out);
+    case ANYHAL_DTYPE_I16:
+      return choose<int16_t>(s, fn, out);
+    case ANYHAL_DTYPE_I8:
+      return choose<int8_t>(s, fn, out);
+    case ANYHAL_DTYPE_U64:
+      return choose<uint64_t>(s, fn, out);
+    case ANYHAL_DTYPE_U32:
+      return choose<uint32_t>(s, fn, out);
+    case ANYHAL_DTYPE_U16:
+      return choose<uint16_t>(s, fn, out);
+    case ANYHAL_DTYPE_U8:
+      return choose<uint8_t>(s, fn, out);
     case ANYHAL_DTYPE_BOOL:
       if (fn == ANYHAL_REDUCE_FN_ANY) return use<Any, Bool>(s, out);
       if (fn == ANYHAL_REDUCE_FN_ALL) return use<All, Bool>(s, out);
       return choose<Bool>(s, fn, out);
-    default: return false;
+    default:
+      return false;
   }
 }
 

@@ -3,8 +3,8 @@
 //
 // Angles are formed and reduced in f64 (a position of 10^5 leaves no digits of an f32 angle), then
 // one sine and cosine per (position, pair) serve all heads.
-#include "rows.h"
 #include "math.h"
+#include "rows.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
@@ -15,8 +15,8 @@ struct State {
   int64_t d, pairs;
   int32_t pairing;
   double base, position_scale;
-  double frequency[kTableMax];  // position_scale · base^(-2i/r)
-  double frequency_max;         // largest magnitude in the table
+  double frequency[kTableMax];                  // position_scale · base^(-2i/r)
+  double frequency_max;                         // largest magnitude in the table
   int64_t x_stride, out_stride, factor_stride;  // bytes along D
   ReadRow read;
   WriteRow write;
@@ -64,8 +64,7 @@ void angles_of(const State& s, int64_t position, const char* factors, float* sin
   double at = static_cast<double>(position);
   double largest = at * s.frequency_max;
   if (s.pairs <= kTableMax && factors == nullptr && largest < kAngleMax && largest > -kAngleMax) {
-    for (int64_t i = 0; i < s.pairs; ++i)
-      sine_cosine(at * s.frequency[i], &sine[i], &cosine[i]);
+    for (int64_t i = 0; i < s.pairs; ++i) sine_cosine(at * s.frequency[i], &sine[i], &cosine[i]);
     return;
   }
   for (int64_t i = 0; i < s.pairs; ++i) {

@@ -70,19 +70,36 @@ void use_wide(State& s) {
 
 bool choose(State& s, uint32_t dtype) {
   switch (dtype) {
-    case ANYHAL_DTYPE_F32: use<float>(s); return true;
-    case ANYHAL_DTYPE_F16: use_wide<F16>(s); return true;
-    case ANYHAL_DTYPE_BF16: use_wide<BF16>(s); return true;
-    case ANYHAL_DTYPE_F64: use<double>(s); return true;
+    case ANYHAL_DTYPE_F32:
+      use<float>(s);
+      return true;
+    case ANYHAL_DTYPE_F16:
+      use_wide<F16>(s);
+      return true;
+    case ANYHAL_DTYPE_BF16:
+      use_wide<BF16>(s);
+      return true;
+    case ANYHAL_DTYPE_F64:
+      use<double>(s);
+      return true;
     case ANYHAL_DTYPE_I64:
-    case ANYHAL_DTYPE_U64: use<uint64_t>(s); return true;
+    case ANYHAL_DTYPE_U64:
+      use<uint64_t>(s);
+      return true;
     case ANYHAL_DTYPE_I32:
-    case ANYHAL_DTYPE_U32: use<uint32_t>(s); return true;
+    case ANYHAL_DTYPE_U32:
+      use<uint32_t>(s);
+      return true;
     case ANYHAL_DTYPE_I16:
-    case ANYHAL_DTYPE_U16: use<uint16_t>(s); return true;
+    case ANYHAL_DTYPE_U16:
+      use<uint16_t>(s);
+      return true;
     case ANYHAL_DTYPE_I8:
-    case ANYHAL_DTYPE_U8: use<uint8_t>(s); return true;
-    default: return false;
+    case ANYHAL_DTYPE_U8:
+      use<uint8_t>(s);
+      return true;
+    default:
+      return false;
   }
 }
 

@@ -46,9 +46,9 @@ struct Sign {
 };
 
 // A function that has its own f32 form and the C library's f64 form.
-#define HAL_CPU_REAL(Name, f32_form, f64_form)        \
-  struct Name {                                       \
-    static float apply(float x) { return f32_form; }  \
+#define HAL_CPU_REAL(Name, f32_form, f64_form)         \
+  struct Name {                                        \
+    static float apply(float x) { return f32_form; }   \
     static double apply(double x) { return f64_form; } \
   };
 HAL_CPU_REAL(Exp, exp_f32(x), __builtin_exp(x))
@@ -124,33 +124,60 @@ constexpr Inner kTest = map_run<F, T, uint8_t>;
 template <class T>
 Inner float_function(int32_t fn) {
   switch (fn) {
-    case ANYHAL_UNARY_FN_NEG: return kSame<Neg, T>;
-    case ANYHAL_UNARY_FN_ABS: return kSame<Abs, T>;
-    case ANYHAL_UNARY_FN_SIGN: return kSame<Sign, T>;
-    case ANYHAL_UNARY_FN_EXP: return kSame<Exp, T>;
-    case ANYHAL_UNARY_FN_EXPM1: return kSame<Expm1, T>;
-    case ANYHAL_UNARY_FN_LOG: return kSame<Log, T>;
-    case ANYHAL_UNARY_FN_LOG1P: return kSame<Log1p, T>;
-    case ANYHAL_UNARY_FN_SQRT: return kSame<Sqrt, T>;
-    case ANYHAL_UNARY_FN_RSQRT: return kSame<Rsqrt, T>;
-    case ANYHAL_UNARY_FN_RECIPROCAL: return kSame<Reciprocal, T>;
-    case ANYHAL_UNARY_FN_SIN: return kSame<Sin, T>;
-    case ANYHAL_UNARY_FN_COS: return kSame<Cos, T>;
-    case ANYHAL_UNARY_FN_TANH: return kSame<Tanh, T>;
-    case ANYHAL_UNARY_FN_ERF: return kSame<Erf, T>;
-    case ANYHAL_UNARY_FN_FLOOR: return kSame<Floor, T>;
-    case ANYHAL_UNARY_FN_CEIL: return kSame<Ceil, T>;
-    case ANYHAL_UNARY_FN_ROUND: return kSame<Round, T>;
-    case ANYHAL_UNARY_FN_TRUNC: return kSame<Trunc, T>;
-    case ANYHAL_UNARY_FN_ISNAN: return kTest<IsNan, T>;
-    case ANYHAL_UNARY_FN_ISINF: return kTest<IsInf, T>;
-    case ANYHAL_UNARY_FN_ISFINITE: return kTest<IsFinite, T>;
-    case ANYHAL_UNARY_FN_SIGMOID: return kSame<Sigmoid, T>;
-    case ANYHAL_UNARY_FN_RELU: return kSame<Relu, T>;
-    case ANYHAL_UNARY_FN_SILU: return kSame<Silu, T>;
-    case ANYHAL_UNARY_FN_GELU: return kSame<Gelu, T>;
-    case ANYHAL_UNARY_FN_GELU_TANH: return kSame<GeluTanh, T>;
-    default: return nullptr;
+    case ANYHAL_UNARY_FN_NEG:
+      return kSame<Neg, T>;
+    case ANYHAL_UNARY_FN_ABS:
+      return kSame<Abs, T>;
+    case ANYHAL_UNARY_FN_SIGN:
+      return kSame<Sign, T>;
+    case ANYHAL_UNARY_FN_EXP:
+      return kSame<Exp, T>;
+    case ANYHAL_UNARY_FN_EXPM1:
+      return kSame<Expm1, T>;
+    case ANYHAL_UNARY_FN_LOG:
+      return kSame<Log, T>;
+    case ANYHAL_UNARY_FN_LOG1P:
+      return kSame<Log1p, T>;
+    case ANYHAL_UNARY_FN_SQRT:
+      return kSame<Sqrt, T>;
+    case ANYHAL_UNARY_FN_RSQRT:
+      return kSame<Rsqrt, T>;
+    case ANYHAL_UNARY_FN_RECIPROCAL:
+      return kSame<Reciprocal, T>;
+    case ANYHAL_UNARY_FN_SIN:
+      return kSame<Sin, T>;
+    case ANYHAL_UNARY_FN_COS:
+      return kSame<Cos, T>;
+    case ANYHAL_UNARY_FN_TANH:
+      return kSame<Tanh, T>;
+    case ANYHAL_UNARY_FN_ERF:
+      return kSame<Erf, T>;
+    case ANYHAL_UNARY_FN_FLOOR:
+      return kSame<Floor, T>;
+    case ANYHAL_UNARY_FN_CEIL:
+      return kSame<Ceil, T>;
+    case ANYHAL_UNARY_FN_ROUND:
+      return kSame<Round, T>;
+    case ANYHAL_UNARY_FN_TRUNC:
+      return kSame<Trunc, T>;
+    case ANYHAL_UNARY_FN_ISNAN:
+      return kTest<IsNan, T>;
+    case ANYHAL_UNARY_FN_ISINF:
+      return kTest<IsInf, T>;
+    case ANYHAL_UNARY_FN_ISFINITE:
+      return kTest<IsFinite, T>;
+    case ANYHAL_UNARY_FN_SIGMOID:
+      return kSame<Sigmoid, T>;
+    case ANYHAL_UNARY_FN_RELU:
+      return kSame<Relu, T>;
+    case ANYHAL_UNARY_FN_SILU:
+      return kSame<Silu, T>;
+    case ANYHAL_UNARY_FN_GELU:
+      return kSame<Gelu, T>;
+    case ANYHAL_UNARY_FN_GELU_TANH:
+      return kSame<GeluTanh, T>;
+    default:
+      return nullptr;
   }
 }
 
@@ -164,19 +191,29 @@ struct Identity {
 template <class T>
 Inner integer_function(int32_t fn) {
   switch (fn) {
-    case ANYHAL_UNARY_FN_NEG: return kSame<Neg, T>;
-    case ANYHAL_UNARY_FN_ABS: return kSame<Abs, T>;
-    case ANYHAL_UNARY_FN_SIGN: return kSame<Sign, T>;
-    case ANYHAL_UNARY_FN_RELU: return kSame<Relu, T>;
-    case ANYHAL_UNARY_FN_BITWISE_NOT: return kSame<BitwiseNot, T>;
+    case ANYHAL_UNARY_FN_NEG:
+      return kSame<Neg, T>;
+    case ANYHAL_UNARY_FN_ABS:
+      return kSame<Abs, T>;
+    case ANYHAL_UNARY_FN_SIGN:
+      return kSame<Sign, T>;
+    case ANYHAL_UNARY_FN_RELU:
+      return kSame<Relu, T>;
+    case ANYHAL_UNARY_FN_BITWISE_NOT:
+      return kSame<BitwiseNot, T>;
     case ANYHAL_UNARY_FN_FLOOR:
     case ANYHAL_UNARY_FN_CEIL:
     case ANYHAL_UNARY_FN_ROUND:
-    case ANYHAL_UNARY_FN_TRUNC: return kSame<Identity, T>;
-    case ANYHAL_UNARY_FN_ISNAN: return kTest<IsNan, T>;
-    case ANYHAL_UNARY_FN_ISINF: return kTest<IsInf, T>;
-    case ANYHAL_UNARY_FN_ISFINITE: return kTest<IsFinite, T>;
-    default: return nullptr;
+    case ANYHAL_UNARY_FN_TRUNC:
+      return kSame<Identity, T>;
+    case ANYHAL_UNARY_FN_ISNAN:
+      return kTest<IsNan, T>;
+    case ANYHAL_UNARY_FN_ISINF:
+      return kTest<IsInf, T>;
+    case ANYHAL_UNARY_FN_ISFINITE:
+      return kTest<IsFinite, T>;
+    default:
+      return nullptr;
   }
 }
 
@@ -184,21 +221,32 @@ Inner function_of(uint32_t dtype, int32_t fn) {
   switch (dtype) {
     case ANYHAL_DTYPE_F32:
     case ANYHAL_DTYPE_F16:
-    case ANYHAL_DTYPE_BF16: return float_function<float>(fn);
-    case ANYHAL_DTYPE_F64: return float_function<double>(fn);
-    case ANYHAL_DTYPE_I64: return integer_function<int64_t>(fn);
-    case ANYHAL_DTYPE_I32: return integer_function<int32_t>(fn);
-    case ANYHAL_DTYPE_I16: return integer_function<int16_t>(fn);
-    case ANYHAL_DTYPE_I8: return integer_function<int8_t>(fn);
-    case ANYHAL_DTYPE_U64: return integer_function<uint64_t>(fn);
-    case ANYHAL_DTYPE_U32: return integer_function<uint32_t>(fn);
-    case ANYHAL_DTYPE_U16: return integer_function<uint16_t>(fn);
-    case ANYHAL_DTYPE_U8: return integer_function<uint8_t>(fn);
+    case ANYHAL_DTYPE_BF16:
+      return float_function<float>(fn);
+    case ANYHAL_DTYPE_F64:
+      return float_function<double>(fn);
+    case ANYHAL_DTYPE_I64:
+      return integer_function<int64_t>(fn);
+    case ANYHAL_DTYPE_I32:
+      return integer_function<int32_t>(fn);
+    case ANYHAL_DTYPE_I16:
+      return integer_function<int16_t>(fn);
+    case ANYHAL_DTYPE_I8:
+      return integer_function<int8_t>(fn);
+    case ANYHAL_DTYPE_U64:
+      return integer_function<uint64_t>(fn);
+    case ANYHAL_DTYPE_U32:
+      return integer_function<uint32_t>(fn);
+    case ANYHAL_DTYPE_U16:
+      return integer_function<uint16_t>(fn);
+    case ANYHAL_DTYPE_U8:
+      return integer_function<uint8_t>(fn);
     case ANYHAL_DTYPE_BOOL:
       return fn == ANYHAL_UNARY_FN_LOGICAL_NOT || fn == ANYHAL_UNARY_FN_BITWISE_NOT
                  ? kSame<LogicalNot, uint8_t>
                  : nullptr;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
@@ -209,8 +257,10 @@ bool expensive(int32_t fn) {
     case ANYHAL_UNARY_FN_SIGN:
     case ANYHAL_UNARY_FN_RELU:
     case ANYHAL_UNARY_FN_LOGICAL_NOT:
-    case ANYHAL_UNARY_FN_BITWISE_NOT: return false;
-    default: return true;
+    case ANYHAL_UNARY_FN_BITWISE_NOT:
+      return false;
+    default:
+      return true;
   }
 }
 

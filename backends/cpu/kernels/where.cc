@@ -44,10 +44,18 @@ bool prepare_where(Plan& plan) {
   const Tensor* tensors[] = {&plan.input(0), &plan.input(1), &plan.input(2), &plan.output()};
   make_nest(s.nest, tensors, 4);
   switch (element_bytes(plan.output().dtype)) {
-    case 1: s.inner = choose_run<uint8_t>; break;
-    case 2: s.inner = choose_run<uint16_t>; break;
-    case 4: s.inner = choose_run<uint32_t>; break;
-    default: s.inner = choose_run<uint64_t>; break;
+    case 1:
+      s.inner = choose_run<uint8_t>;
+      break;
+    case 2:
+      s.inner = choose_run<uint16_t>;
+      break;
+    case 4:
+      s.inner = choose_run<uint32_t>;
+      break;
+    default:
+      s.inner = choose_run<uint64_t>;
+      break;
   }
   plan.run = run;
   plan.kernel = "elementwise";

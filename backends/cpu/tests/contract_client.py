@@ -246,17 +246,28 @@ class Cpu:
         services.thread_count = ThreadCount(lambda _: threads)
         settings = (Setting * 2)((b"isa", isa.encode()), (b"onednn_library", onednn.encode()))
         version = 1
-        hello = Hello(c.sizeof(Hello), 0, version, version, c.pointer(services), b"cpu", settings, 2)
+        hello = Hello(
+            c.sizeof(Hello), 0, version, version, c.pointer(services), b"cpu", settings, 2
+        )
         reply, error = Reply(size=c.sizeof(Reply)), Error(size=c.sizeof(Error))
         self._keep += [services, settings, hello]
-        self._check(library.anyhal_backend_main(c.byref(hello), c.byref(reply), c.byref(error)), error)
+        self._check(
+            library.anyhal_backend_main(c.byref(hello), c.byref(reply), c.byref(error)), error
+        )
         self._self = c.c_void_p(reply.self)
         slots = c.cast(reply.table + 8, c.POINTER(c.c_void_p))
         prototype = c.CFUNCTYPE(c.c_int)
         self._slots = {n: c.cast(slots[i - 1], prototype) for n, i in SLOTS.items()}
         device, block = c.c_void_p(), c.c_uint64()
-        self._call("device_open", self._self, c.c_uint64(0), None, c.c_uint32(0), c.byref(device),
-                   c.byref(block))
+        self._call(
+            "device_open",
+            self._self,
+            c.c_uint64(0),
+            None,
+            c.c_uint32(0),
+            c.byref(device),
+            c.byref(block),
+        )
         self.device, self.block = device, block.value
         self.kernel = ""  # of the last run, as receipts name it
 
@@ -346,7 +357,9 @@ class Cpu:
             packed = aligned(want.bytes)
             self._keep.append(packed)
             to = Ref(self.block, packed.ctypes.data)
-            self._call("constant_pack", None, plan, c.c_uint32(want.operand), refs[want.operand], to)
+            self._call(
+                "constant_pack", None, plan, c.c_uint32(want.operand), refs[want.operand], to
+            )
             refs[want.operand] = to
         workspace = aligned(prepared.workspace_bytes)
         call = Call(c.sizeof(Call), 0, 1, refs, None, count, 0)

@@ -20,9 +20,7 @@ from anyhal.ops._spec import Blocks, Sample
 LEVELS = ("baseline", "avx2", "avx512")
 UNSUPPORTED = 2
 # float64 forms that this backend leaves to their decomposition into core ops.
-DECOMPOSED = {
-    (op, "f64") for op in ("matmul_epilogue", "attention", "rms_norm", "rope")
-}
+DECOMPOSED = {(op, "f64") for op in ("matmul_epilogue", "attention", "rms_norm", "rope")}
 
 
 @pytest.fixture(scope="module", params=LEVELS)
