@@ -83,7 +83,7 @@ def _run(arguments: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         if arguments:
-            _say(f"{error.format_message().rstrip(".")}; see anyhal --help")
+            _say(error.format_message().rstrip(".") + "; see anyhal --help")
         return USAGE
 
 
