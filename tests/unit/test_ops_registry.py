@@ -32,8 +32,9 @@ IDS = (
     *("rope", "embedding", "cache_append", "argmax", "concat"),
 )
 CHOICES = {
-    "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor ceil "
-    "round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu gelu_tanh",
+    "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
+    "ceil round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu "
+    "gelu_tanh",
     "binary_fn": "add subtract multiply divide floor_divide remainder pow maximum minimum atan2 "
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
     "bitwise_and bitwise_or bitwise_xor shift_left shift_right",
