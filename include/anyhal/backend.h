@@ -843,12 +843,12 @@ struct anyhal_table {
 
   /* 10. Orders the later calls of `queue` behind a position of another queue of this instance.
    *
-   * Units    a value between two signals means the later one; the same in host_wait and
-   * queue_notify. Order    `value` was signalled on `source` before: waiting on an unsubmitted
-   * value is a defect of the core, and some stacks would silently not wait. Errors   UNSUPPORTED no
-   * such edge between these devices; the core holds the calls back INVALID_ARGUMENT  the value was
-   * not submitted Required no: absent, the core holds calls back until the source has arrived.
-   * Since 0.1. */
+   * Units    a value between two signals means the later one, as in host_wait and queue_notify.
+   * Order    `value` was signalled on `source` before: waiting on an unsubmitted value is a defect
+   *          of the core, and some stacks would silently not wait.
+   * Errors   UNSUPPORTED       no such edge between these devices; the core holds the calls back
+   *          INVALID_ARGUMENT  the value was not submitted
+   * Required no: absent, the core holds calls back until the source has arrived. Since 0.1. */
   anyhal_status (*queue_wait)(anyhal_queue* queue, anyhal_queue* source, uint64_t value,
                               anyhal_error* error);
 
