@@ -111,6 +111,20 @@ def test_import_pulls_in_no_framework_and_opens_no_library() -> None:
     assert done.stdout.strip() == "[] False"
 
 
+def test_plg_07_import_starts_no_thread() -> None:
+    count = "import os, {}; print(len(os.listdir('/proc/self/task')))"
+    threads = [
+        subprocess.run(
+            [sys.executable, "-c", count.format(modules)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for modules in ("numpy, ml_dtypes", "anyhal")
+    ]
+    assert threads[0] == threads[1]
+
+
 def test_a_front_page_command_is_the_one_that_ci_runs() -> None:
     command = re.compile(r"^ *(python3 -m venv .*&& pytest) *$", re.MULTILINE)
     assert len(command.findall((ROOT / "README.md").read_text(encoding="utf-8"))) == 1
