@@ -7,8 +7,12 @@
  *
  * Layout rules. A growing record begins with `size` (bytes the writer knows) and `flags`; a reader
  * uses only the prefix both sides know. Records only grow at their end; numbers are never reused.
- * Zero always means the old behaviour. Reserved words are zero and are checked. Comments below give,
- * where not obvious: effect, units, memory, order, threads, errors, required/since.
+ * Zero always means the old behaviour. Reserved words are zero and are checked. Unknown flag bits
+ * are refused, except in anyhal_call, where they are hints. Comments on slots and on frozen records
+ * give, where they say more than the code: effect, units, memory, order, threads, errors,
+ * required/since.
+ *
+ * include/anyhal/ABI.md: what may change and when. docs/adr: why each group of slots is as it is.
  */
 #ifndef ANYHAL_BACKEND_H_
 #define ANYHAL_BACKEND_H_
@@ -20,7 +24,7 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------ version and export macros */
+/* Version, export and field macros. */
 
 /* The contract is a draft: 0.N. The core loads only its own N until 1.0 is declared. */
 #define ANYHAL_ABI_MAJOR 0u
@@ -38,7 +42,7 @@ extern "C" {
 #define ANYHAL_HAS(record, type, field) \
   ((record)->size >= offsetof(type, field) + sizeof((record)->field))
 
-/* ------------------------------------------------------------------------------- small numbers */
+/* Statuses, dtypes, reasons, operands. */
 
 /* Every slot returns one of these. Only `unsupported` lets routing try something else. */
 typedef enum anyhal_status {
@@ -108,8 +112,13 @@ typedef enum anyhal_reason {
   ANYHAL_REASON_POLICY = 16,
 } anyhal_reason;
 
-/* A caller-owned error record. The caller sets `size` only; on failure the backend fills the rest,
- * `text` being one NUL-terminated sentence. Frozen from the first version. */
+/* Why a call failed.
+ *
+ * Units    vendor_code: the vendor library's own number, 0 = none.
+ * Memory   owned by the caller, who sets `size` and nothing else; may be NULL. Written only on
+ *          failure: reason, vendor code and one NUL-terminated sentence of what failed, where, why
+ *          and what to do. Nothing in it refers to an object, so it may outlive the device.
+ * Since    0.1, frozen: this record never grows. */
 typedef struct anyhal_error {
   uint32_t size;
   int32_t reason; /* anyhal_reason */
@@ -131,17 +140,23 @@ typedef struct anyhal_ref {
   uint64_t offset;
 } anyhal_ref;
 
-/* ------------------------------------------------------------------------------- host services */
+/* Host services. */
 
-/* What the core offers to a backend. Sized and append-only; `log` and `error_text` are frozen.
- * All may be called from any thread; `context` is passed back unchanged. */
+/* What the core offers to a backend.
+ *
+ * Memory   lives as long as the process; strings passed in are copied before return.
+ * Threads  any thread, also one of a vendor library; none takes a lock a slot's caller holds.
+ * Errors   host_alloc answers NULL; nothing here throws or ends the process.
+ * Since    0.1; append-only, so test with ANYHAL_HAS. `log` and `error_text` are frozen.
+ *
+ * `context` is the first argument of each, passed back unchanged. */
 typedef struct anyhal_services {
   uint32_t size;
   uint32_t flags;
   void* context;
   /* One line for people. level: 0 debug, 1 info, 2 warning, 3 error. */
   void (*log)(void* context, int32_t level, const char* text);
-  /* Fills an error record (any pointer may be NULL); returns `status` for `return error_text(...)`. */
+  /* Fills an error record (pointers may be NULL); returns `status` for `return error_text(...)`. */
   anyhal_status (*error_text)(void* context, anyhal_error* error, anyhal_status status,
                               int32_t reason, const char* text);
   void* (*host_alloc)(void* context, uint64_t bytes, uint64_t alignment);
@@ -167,13 +182,18 @@ typedef struct anyhal_setting {
   const char* value;
 } anyhal_setting;
 
-/* ---------------------------------------------------------------------------- entry: hello/reply */
+/* Entry: hello and reply. */
 
-/* Core to backend. Frozen. Strings and services live as long as the process. */
+/* Core to backend: who is calling, in which versions, with which settings.
+ *
+ * Units    abi_min, abi_max: the versions the core can load, as ANYHAL_ABI_VERSION.
+ * Memory   strings, settings and services live as long as the process; the record does not.
+ * Errors   a backend refuses unknown flag bits and a non-zero `reserved` with INVALID_ARGUMENT.
+ * Since    0.1, frozen: this record never grows. */
 typedef struct anyhal_hello {
   uint32_t size;
   uint32_t flags;
-  uint32_t abi_min; /* versions the core can load, as ANYHAL_ABI_VERSION */
+  uint32_t abi_min;
   uint32_t abi_max;
   const anyhal_services* services;
   const char* instance_name;
@@ -191,11 +211,18 @@ enum {
   ANYHAL_REPLY_FAULT_ABORTS = 4u,  /* a device fault may end the process */
 };
 
-/* Backend to core. Frozen. The core sets `size`; the backend fills the rest. */
+/* Backend to core: the version both will speak, and the table.
+ *
+ * Units    chosen lies in both ranges; abi_min, abi_max are the backend's own range.
+ * Memory   the core sets `size` and zeroes the rest. The table and the strings live as long as the
+ *          process, `self` as long as the instance: for ever, since libraries are not closed.
+ * Errors   the core checks it all again and refuses with ABI_MISMATCH what does not fit: a version
+ *          outside either range, a short table, a required slot that is NULL, unknown flags.
+ * Since    0.1, frozen: this record never grows. */
 typedef struct anyhal_reply {
   uint32_t size;
-  uint32_t flags;  /* ANYHAL_REPLY_* */
-  uint32_t chosen; /* within both ranges */
+  uint32_t flags; /* ANYHAL_REPLY_* */
+  uint32_t chosen;
   uint32_t abi_min;
   uint32_t abi_max;
   uint32_t registry_version; /* ANYHAL_REGISTRY_VERSION of the ops.h it was built with */
@@ -207,15 +234,20 @@ typedef struct anyhal_reply {
   uint32_t reserved;
 } anyhal_reply;
 
-/* The only symbol of a backend. Called once per instance, possibly several times per process.
- * Errors  ABI_MISMATCH  ranges do not meet; the text says both and which side to upgrade
- *         NOT_FOUND     something this instance needs is missing; the text says what
- * Zero devices is not an error. */
+/* Makes one instance of the backend. The only symbol that a backend exports.
+ *
+ * Memory   may allocate; the instance is never torn down, see notify(EXIT).
+ * Order    opens no device and touches no hardware beyond what finding it takes.
+ * Threads  one call at a time per library, several per process: one per instance.
+ * Errors   ABI_MISMATCH      the ranges do not meet; the text names both and which side to upgrade
+ *          NOT_FOUND         a library or setting this instance needs; the text says which
+ *          INVALID_ARGUMENT  a setting whose value makes no sense; the text says which
+ * Required yes. Since 0.1, frozen. Zero devices is not an error. */
 typedef anyhal_status (*anyhal_backend_main_fn)(const anyhal_hello* hello, anyhal_reply* reply,
                                                 anyhal_error* error);
 #define ANYHAL_ENTRY_SYMBOL "anyhal_backend_main"
 
-/* ------------------------------------------------------------------------------------- devices */
+/* Devices. */
 
 enum {
   ANYHAL_MEMORY_DEVICE_LOCAL = 1u,
@@ -231,8 +263,8 @@ enum {
 /* One kind of memory of a device. Linear kinds are cut up by the core; cell blocks never are. */
 typedef struct anyhal_memory_kind {
   uint32_t size;
-  uint32_t flags; /* ANYHAL_MEMORY_* */
-  uint32_t heap;  /* kinds of one heap share its bytes */
+  uint32_t flags;            /* ANYHAL_MEMORY_* */
+  uint32_t heap;             /* kinds of one heap share its bytes */
   uint32_t offset_alignment; /* every ref's offset is a multiple of this */
   uint32_t base_alignment;   /* of the block's start */
   uint32_t reserved;
@@ -256,8 +288,8 @@ typedef enum anyhal_recovery {
 
 typedef struct anyhal_device_info {
   uint32_t size;
-  uint32_t flags; /* ANYHAL_DEVICE_* */
-  uint64_t id;    /* the backend's own, passed to device_open */
+  uint32_t flags;   /* ANYHAL_DEVICE_* */
+  uint64_t id;      /* the backend's own, passed to device_open */
   uint8_t uuid[16]; /* all zero = unknown */
   uint32_t pci_domain;
   uint32_t pci_function; /* bus << 8 | device << 3 | function; both zero = none */
@@ -267,7 +299,7 @@ typedef struct anyhal_device_info {
   const anyhal_memory_kind* kinds; /* lives with the instance */
   uint32_t kind_count;
   uint32_t queue_count_max; /* 0 = any number */
-  uint32_t queue_depth;     /* calls in flight before enqueue blocks; 0 = deep enough */
+  uint32_t queue_depth;     /* calls in flight on a queue before enqueue blocks; 0 = deep enough */
   uint32_t preferred_alignment;
   uint32_t rank_max;
   uint32_t recovery;    /* anyhal_recovery */
@@ -277,7 +309,7 @@ typedef struct anyhal_device_info {
   uint64_t timestamp_hz; /* 0 = no time stamps */
 } anyhal_device_info;
 
-/* ------------------------------------------------------------------------------------- memory */
+/* Memory. */
 
 /* What a block is for: the core never mixes them, and names them in the ledger. */
 typedef enum anyhal_purpose {
@@ -326,7 +358,7 @@ typedef struct anyhal_memory_import {
   uint64_t reserved[2];
 } anyhal_memory_import;
 
-/* ---------------------------------------------------------------------------------------- ops */
+/* Ops. */
 
 enum {
   ANYHAL_TENSOR_CONSTANT = 1u, /* never written while a plan uses it; content_id is its identity */
@@ -348,13 +380,13 @@ typedef struct anyhal_tensor_desc {
   uint32_t dynamic_mask;   /* dims offered as free up to dims_max; 0 = exact */
   uint32_t alignment;      /* power of two that the address is known to have */
   uint32_t memory_kind;
-  uint32_t alias_of; /* operand number + 1 whose bytes this one equals exactly; 0 = no overlap */
+  uint32_t alias_of;    /* operand number + 1 whose bytes this one equals exactly; 0 = no overlap */
   uint64_t block_bytes; /* cells only: bytes of the block and where the view starts in it */
   uint64_t base_offset;
   int64_t value_min; /* integer operands: bounds known at prepare; both 0 = unknown */
   int64_t value_max;
-  uint64_t content_id;  /* CONSTANT: same id, same bytes; 0 = unknown */
-  anyhal_ref content;   /* CONSTANT: readable at prepare when memory is not 0 */
+  uint64_t content_id; /* CONSTANT: same id, same bytes; 0 = unknown */
+  anyhal_ref content;  /* CONSTANT: readable at prepare when memory is not 0 */
   uint64_t reserved[2];
 } anyhal_tensor_desc;
 
@@ -419,9 +451,9 @@ typedef struct anyhal_want {
  * ANYHAL_WANTS_MAX records or is NULL. */
 typedef struct anyhal_verdict {
   uint32_t size;
-  uint32_t flags;   /* ANYHAL_VERDICT_* */
-  uint32_t support; /* anyhal_support */
-  int32_t reason;   /* anyhal_reason, when NO */
+  uint32_t flags;         /* ANYHAL_VERDICT_* */
+  uint32_t support;       /* anyhal_support */
+  int32_t reason;         /* anyhal_reason, when NO */
   int32_t reason_operand; /* -1 = none in particular */
   uint32_t compile_ms;
   uint64_t workspace_bytes;
@@ -485,7 +517,7 @@ typedef struct anyhal_call {
   uint64_t reserved;
 } anyhal_call;
 
-/* ------------------------------------------------------------------------------------- queues */
+/* Queues. */
 
 enum { ANYHAL_QUEUE_PROFILED = 1u };
 
@@ -542,7 +574,7 @@ typedef struct anyhal_native_operand {
   uint32_t reserved;
 } anyhal_native_operand;
 
-/* ----------------------------------------------------------------------------- graphs, kernels */
+/* Graphs and kernels. */
 
 typedef enum anyhal_value_kind {
   ANYHAL_VALUE_BINDING = 1,
@@ -643,7 +675,7 @@ typedef struct anyhal_signature {
   uint32_t reserved;
 } anyhal_signature;
 
-/* -------------------------------------------------------------------------------- query, events */
+/* Facts and events. */
 
 /* Keys of device_query. The value is written to `value`, at most `*bytes`; *bytes becomes its size
  * (also when it did not fit, with INVALID_ARGUMENT). */
@@ -666,7 +698,7 @@ enum {
  * The same rows answer op_query and select the kernel, so they cannot disagree. */
 typedef struct anyhal_capability {
   uint32_t op;
-  uint32_t flags; /* ANYHAL_CAPABILITY_* */
+  uint32_t flags;     /* ANYHAL_CAPABILITY_* */
   uint64_t dtypes[2]; /* bit d of word d / 64 = anyhal_dtype d */
   uint32_t rank_max;
   uint32_t accumulate; /* 0 strict, as numerics */
@@ -686,136 +718,292 @@ enum { ANYHAL_RELEASE_ABANDON = 1u }; /* forget it without touching the driver *
 enum { ANYHAL_MAP_READ = 1u, ANYHAL_MAP_WRITE = 2u, ANYHAL_MAP_END = 4u };
 #define ANYHAL_NO_LIMIT UINT64_MAX
 
-/* --------------------------------------------------------------------------------------- table */
+/* The table. */
 
-/* The 25 slots. [R] required; [Ra] required unless SYNCHRONOUS; [Rc] required unless all memory
- * kinds are linear, host-visible and coherent; [O] optional. The core serialises calls per queue;
- * everything else may overlap with anything. Each slot fills `error` when it fails. */
+/* The 25 slots, called by the core and by nobody else.
+ *
+ * Each comment has, in this order and where it says more than the signature: effect, Units, Memory,
+ * Order, Threads, Errors (code by code, with the core's next move), Required and since. For all:
+ *
+ * Memory   what a pointer argument points to is read before return and may change after it, unless
+ *          the comment says otherwise; a record from the caller has its size set, and the callee
+ *          writes only the prefix both sides know.
+ * Threads  any thread, and beside any other call, except that calls on one queue come one at a
+ *          time. A slot that changes the thread's current context restores it.
+ * Errors   a slot that fails fills `error` and has done nothing: nothing queued, written,
+ *          re-pointed or kept. Any slot may answer INVALID_ARGUMENT for a broken rule, DEVICE_LOST
+ *          (sticky: the core marks the device, then only releases with ABANDON) and INTERNAL.
+ * Required "yes"; "unless synchronous" (reply flag); "unless host memory" (every kind is linear,
+ *          host-visible and coherent); or "no": absent means NULL, and the core answers
+ *          UNSUPPORTED in its place. */
 struct anyhal_table {
-  uint32_t size;
+  uint32_t size; /* sizeof(anyhal_table) of the header the backend was built with */
   uint32_t flags;
 
-  /* 1 [R] Lists what is there, without making contexts where the stack allows.
-   * Memory  writes at most `capacity` records (the core sets each record's size), *out_total is the
-   *         number that exists; zero devices is OK. */
+  /* 1. Lists the devices of this instance, present and usable or not.
+   *
+   * Memory   writes at most `capacity` records, whose size the core has set; *out_total is the
+   *          number that exists. What a record points to lives with the instance.
+   * Order    makes no context and no connection where the stack allows; cheap enough to repeat.
+   * Errors   none for zero devices: that is OK with *out_total 0
+   *          NOT_FOUND  the driver itself is missing; the text says what to install
+   * Required yes. Since 0.1. */
   anyhal_status (*device_list)(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
                                uint32_t* out_total, anyhal_error* error);
 
-  /* 2 [R] Makes a device usable.
-   * Memory  *out_address_block is a handle with base 0 where the device can use host addresses as
-   *         they are ({address block, pointer} names foreign memory), else 0.
-   * Errors  NOT_FOUND no such id; DEVICE_LOST; OUT_OF_MEMORY. */
+  /* 2. Makes one device usable. The core opens a device once at a time.
+   *
+   * Memory   *out_device lives until release. *out_address_block is a memory handle with base 0
+   *          where the device can use host addresses as they are ({address block, pointer} then
+   *          names foreign memory), else 0. Neither it nor its memory is released on its own.
+   * Errors   NOT_FOUND      no such id, or it went away; the core lists again
+   *          OUT_OF_MEMORY  of the driver's own; the core gives up on this device for now
+   *          DEVICE_LOST    it is there and does not answer
+   * Required yes. Since 0.1. */
   anyhal_status (*device_open)(anyhal_self* self, uint64_t device_id, const anyhal_setting* options,
                                uint32_t option_count, anyhal_device** out_device,
                                uint64_t* out_address_block, anyhal_error* error);
 
-  /* 3 [R] One block of memory. May call the driver; the core calls it only to grow its pools.
-   * Errors  OUT_OF_MEMORY nothing changed, the core trims and retries. */
+  /* 3. Makes one block of memory of one kind. The core calls it only to grow its pools.
+   *
+   * Units    bytes, a multiple of the kind's granularity, not 0.
+   * Memory   the block lives until release; its content is undefined. A cell block is empty until
+   *          its first whole write, and no driver call need happen before.
+   * Order    at once, ordered behind nothing. Not called while a PINS_MEMORY plan lives.
+   * Errors   OUT_OF_MEMORY     nothing changed; the core trims, then tries again
+   *          INVALID_ARGUMENT  no such kind, or larger than block_bytes_max
+   * Required yes. Since 0.1. */
   anyhal_status (*memory_alloc)(anyhal_device* device, const anyhal_memory_request* request,
                                 anyhal_memory_block* out_block, anyhal_error* error);
 
-  /* 4 [R] Would you run exactly this? Pure, no allocation, under 10 us. A "no" is OK with
-   *       verdict.support NO and a typed reason, not an error status. */
+  /* 4. Would this device run exactly this operation?
+   *
+   * Memory   reads `desc`, never the operands' bytes; keeps nothing; allocates nothing.
+   * Order    pure: same description, same answer, until the settings change. Under 10 us.
+   * Errors   none for "no": that is OK with support NO, a typed reason and the operand it is about.
+   *          UNSUPPORTED from op_prepare after a YES here is a defect of the backend.
+   * Required yes. Since 0.1. */
   anyhal_status (*op_query)(anyhal_device* device, const anyhal_op_desc* desc,
                             anyhal_verdict* verdict, anyhal_error* error);
 
-  /* 5 [R] Everything slow, once. The plan is immutable, shared by queues and threads (unless it
-   *       says SERIAL) and holds no per-call state.
-   * Errors  UNSUPPORTED with a reason; OUT_OF_MEMORY; CANCELLED. */
+  /* 5. Does everything slow about an operation, once.
+   *
+   * Memory   keeps no pointer into `desc`. *out_prepared belongs to the plan and lives with it.
+   *          Content of CONSTANT operands may be read here and only here.
+   * Order    may take minutes; polls desc->cancel when it does. Queues no work.
+   * Threads  the plan is immutable: it runs on any queue, on two at once unless it said SERIAL.
+   * Errors   UNSUPPORTED    error.reason says why; routing tries something else
+   *          OUT_OF_MEMORY  the core trims, then tries again
+   *          CANCELLED      the cancel word was set
+   * Required yes. Since 0.1. */
   anyhal_status (*op_prepare)(anyhal_device* device, const anyhal_op_desc* desc,
                               anyhal_plan** out_plan, const anyhal_prepared** out_prepared,
                               anyhal_error* error);
 
-  /* 6 [R] Runs a plan: op, graph or kernel.
-   * Order   queued behind the queue's earlier calls; done on return when SYNCHRONOUS.
-   * Rules   from the second call on no heap allocation, no driver allocation, no compile, no search,
-   *         no lock another queue can hold. A refused call wrote nothing.
-   * Errors  INVALID_ARGUMENT for values that only the call knows (an index out of range);
-   *         OUT_OF_MEMORY before acceptance; DEVICE_LOST; EXECUTION_FAILED when synchronous. */
+  /* 6. Runs a plan: op, graph or kernel.
+   *
+   * Memory   the arrays of `call` may be reused at once; the blocks that its refs name stay until
+   *          the work is done. From the second call of a plan on: no heap or driver allocation, no
+   *          compile, no search, no lock that another queue can hold.
+   * Order    queued behind the queue's earlier calls; when SYNCHRONOUS, queue is NULL and the work
+   *          is done on return. Conflicting calls arrive in program order.
+   * Errors   INVALID_ARGUMENT  values that only the call knows (an index out of range)
+   *          OUT_OF_MEMORY     not accepted; the core trims, then tries again
+   *          EXECUTION_FAILED  synchronous: this run failed; else: the queue is dead already
+   * Required yes. Since 0.1. */
   anyhal_status (*op_enqueue)(anyhal_queue* queue, anyhal_plan* plan, const anyhal_call* call,
                               anyhal_error* error);
 
-  /* 7 [R] Ends any object. Never blocks; nothing pending uses it, or the device is lost (ABANDON). */
+  /* 7. Ends the life of any object.
+   *
+   * Memory   after OK the handle names nothing. ABANDON forgets the object without touching the
+   *          driver: after device loss and in a forked child.
+   * Order    never blocks. No pending work uses the object, or its device is lost.
+   * Errors   INVALID_ARGUMENT  not such an object, or released before
+   * Required yes. Since 0.1. */
   anyhal_status (*release)(anyhal_self* self, uint32_t object_kind, uint64_t object, uint32_t flags,
                            anyhal_error* error);
 
-  /* 8 [Ra] An in-order queue. */
+  /* 8. Makes an in-order queue with its counter at 0.
+   *
+   * Memory   lives until release; per-call state of a vendor library belongs here, not in plans.
+   * Errors   OUT_OF_MEMORY  or queue_count_max reached; the core shares a queue it has
+   * Required unless synchronous. Since 0.1. */
   anyhal_status (*queue_create)(anyhal_device* device, const anyhal_queue_options* options,
                                 anyhal_queue** out_queue, anyhal_error* error);
 
-  /* 9 [Ra] Submits everything so far and marks the position with a rising value. The only promise
-   *        of progress. Does not wait. */
+  /* 9. Submits everything queued so far and marks the position with a value.
+   *
+   * Units    `value` rises from call to call; the core chooses it.
+   * Order    does not wait. The only promise of progress: work before it finishes without further
+   *          calls, work after it may sit until the next signal.
+   * Errors   EXECUTION_FAILED  the queue is dead; the core reads host_wait and makes another
+   * Required unless synchronous. Since 0.1. */
   anyhal_status (*queue_signal)(anyhal_queue* queue, uint64_t value, anyhal_error* error);
 
-  /* 10 [O] Orders `queue` behind a submitted position of another queue of this instance. */
+  /* 10. Orders the later calls of `queue` behind a position of another queue of this instance.
+   *
+   * Units    a value between two signals means the later one, as in host_wait and queue_notify.
+   * Order    `value` was signalled on `source` before: waiting on an unsubmitted value is a defect
+   *          of the core, and some stacks would silently not wait.
+   * Errors   UNSUPPORTED       no such edge between these devices; the core holds the calls back
+   *          INVALID_ARGUMENT  the value was not submitted
+   * Required no: absent, the core holds calls back until the source has arrived. Since 0.1. */
   anyhal_status (*queue_wait)(anyhal_queue* queue, anyhal_queue* source, uint64_t value,
                               anyhal_error* error);
 
-  /* 11 [Ra] Polls (limit 0) or waits for a signalled value. Honours its limit and ends in finite
-   *         time on device loss.
-   * Errors  TIMEOUT; DEVICE_LOST; EXECUTION_FAILED (the queue is dead, `state` says from where). */
+  /* 11. Polls or waits for a signalled value of one queue, and reports how far the queue is.
+   *
+   * Units    nanoseconds; 0 polls, ANYHAL_NO_LIMIT waits for ever.
+   * Memory   fills `state` whatever the status.
+   * Order    submits nothing. Honours its limit, and ends in finite time when the device is lost.
+   * Threads  also beside calls on the same queue.
+   * Errors   TIMEOUT           not reached yet; the work goes on
+   *          EXECUTION_FAILED  the queue is dead; `state` names the first value and the call
+   *          OUT_OF_MEMORY     the same, for accepted work that found no memory: the in-place
+   *                            operands of the failed call are lost
+   * Required unless synchronous. Since 0.1. */
   anyhal_status (*host_wait)(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
                              anyhal_queue_state* state, anyhal_error* error);
 
-  /* 12 [Rc] Bytes between blocks, queued; regions do not overlap. */
+  /* 12. Copies bytes between blocks of this instance.
+   *
+   * Units    bytes; a region of 0 bytes is allowed and moves nothing.
+   * Memory   regions do not overlap. Part of a cell needs its kind's PARTIAL_READ or PARTIAL_WRITE;
+   *          else the region is the whole block.
+   * Order    queued; done on return, with queue NULL, when SYNCHRONOUS.
+   * Errors   UNSUPPORTED  this device cannot reach that memory; the core stages through the host
+   * Required unless host memory. Since 0.1. */
   anyhal_status (*queue_copy)(anyhal_queue* queue, const anyhal_copy_region* regions,
                               uint32_t region_count, anyhal_error* error);
 
-  /* 13 [O] Changing facts; no device work. See anyhal_query_key. */
+  /* 13. Reads a changing fact.
+   *
+   * Units    see anyhal_query_key.
+   * Memory   writes at most *bytes to `value`; *bytes becomes the size of the answer. `value` may
+   *          be NULL with *bytes 0 to ask for the size.
+   * Order    no device work.
+   * Errors   NOT_FOUND         this backend does not know the key or the argument
+   *          INVALID_ARGUMENT  too little room; *bytes says how much it takes
+   * Required no. Since 0.1. */
   anyhal_status (*device_query)(anyhal_device* device, uint32_t key, uint64_t argument, void* value,
                                 uint64_t* bytes, anyhal_error* error);
 
-  /* 14 [O] Begins or ends (MAP_END) a host access to a range that the core made idle. */
+  /* 14. Begins (READ, WRITE or both) or ends (END) a host access to a range.
+   *
+   * Units    bytes from the ref's offset.
+   * Memory   the pointer is good until the END with the same ref and bytes. Caches are flushed and
+   *          invalidated as the flags ask.
+   * Order    at once: the core has made the range idle.
+   * Errors   UNSUPPORTED  not host-visible; the core copies to a kind that is
+   * Required no: absent where host addresses are stable or there are none. Since 0.1. */
   anyhal_status (*memory_map)(anyhal_device* device, anyhal_ref ref, uint64_t bytes, uint32_t flags,
                               void** out_pointer, anyhal_error* error);
 
-  /* 15 [O] Foreign memory as a block; `release` drops the view, not the memory. */
+  /* 15. Shows foreign memory as a block.
+   *
+   * Memory   the owner keeps it alive until release, which drops the view and not the memory.
+   * Errors   UNSUPPORTED  this type, alignment or owner cannot be imported; the core copies
+   * Required no. Since 0.1. */
   anyhal_status (*memory_import)(anyhal_device* device, const anyhal_memory_import* import,
                                  anyhal_memory_block* out_block, anyhal_error* error);
 
-  /* 16 [O] Writes the packed form of a constant operand that the plan asked for. */
+  /* 16. Writes the packed form of a constant operand, as one of the plan's pack requests asked.
+   *
+   * Memory   `destination` has the bytes and alignment of the request and belongs to the core,
+   *          which gives it to every plan with an equal key.
+   * Order    queued; done on return, with queue NULL, when SYNCHRONOUS.
+   * Required when a plan asks for a pack. Since 0.1. */
   anyhal_status (*constant_pack)(anyhal_queue* queue, anyhal_plan* plan, uint32_t operand,
                                  anyhal_ref source, anyhal_ref destination, anyhal_error* error);
 
-  /* 17 [O] A repeated byte pattern of 1, 2 or 4 bytes. */
+  /* 17. Repeats a byte pattern over a range.
+   *
+   * Units    pattern_bytes 1, 2 or 4; `bytes` is a multiple of it.
+   * Memory   the pattern is read before return.
+   * Order    queued; done on return, with queue NULL, when SYNCHRONOUS.
+   * Errors   UNSUPPORTED  this pattern or range; the core uses the op `fill`
+   * Required no. Since 0.1. */
   anyhal_status (*queue_fill)(anyhal_queue* queue, anyhal_ref ref, uint64_t bytes,
                               const void* pattern, uint32_t pattern_bytes, anyhal_error* error);
 
-  /* 18 [O] Calls fn exactly once when the submitted value is reached or has failed, on any thread. */
+  /* 18. Calls fn exactly once, when a signalled value is reached or has failed.
+   *
+   * Memory   fn and argument live until that call.
+   * Order    after a failure at the latest with the next host_wait or queue_notify on the device.
+   * Threads  fn runs on any thread, also on this one before return; it only posts to the core.
+   * Errors   INVALID_ARGUMENT  the value was not submitted; fn will not be called
+   * Required no: absent, the core polls. Since 0.1. */
   anyhal_status (*queue_notify)(anyhal_queue* queue, uint64_t value, anyhal_notify_fn fn,
                                 void* argument, anyhal_error* error);
 
-  /* 19 [O] Records or compiles a list of calls into a plan. Touches no queue. *out_failing_entry
-   *        names the entry that could not be taken. */
+  /* 19. Records or compiles a list of calls into one plan, launched by op_enqueue.
+   *
+   * Memory   as op_prepare. A launch's operands are the bindings, in number order; without REBIND
+   *          they equal the refs given here.
+   * Order    touches no queue, so a failure spoils none.
+   * Errors   UNSUPPORTED  *out_failing_entry names what could not be taken; the core tries the
+   *                       other mode, then replays its own recording
+   * Required no. Since 0.1. */
   anyhal_status (*graph_prepare)(anyhal_device* device, const anyhal_graph_desc* desc,
                                  anyhal_plan** out_plan, const anyhal_prepared** out_prepared,
                                  uint32_t* out_failing_entry, anyhal_error* error);
 
-  /* 20 [O] Device code for this architecture.
-   * Errors  UNSUPPORTED with reason ARCHITECTURE, naming what it was built for and what this is. */
+  /* 20. Loads device code.
+   *
+   * Memory   the payload's bytes may go after return.
+   * Errors   UNSUPPORTED  with reason ARCHITECTURE, naming what the code was built for and what
+   *                       this device is; never runs code for a sibling on its own
+   * Required no. Since 0.1. */
   anyhal_status (*module_load)(anyhal_device* device, const anyhal_payload* payload,
                                anyhal_module** out_module, anyhal_error* error);
 
-  /* 21 [O] A kernel of a module as a plan. */
+  /* 21. Makes a plan of one kernel of a module.
+   *
+   * Memory   as op_prepare; the module outlives the plan. Parameters travel as INLINE operands.
+   * Errors   NOT_FOUND  no such entry in the module
+   * Required with module_load. Since 0.1. */
   anyhal_status (*kernel_prepare)(anyhal_module* module, const char* entry,
                                   const anyhal_signature* signature, anyhal_plan** out_plan,
                                   const anyhal_prepared** out_prepared, anyhal_error* error);
 
-  /* 22 [O] Vendor work in queue order; the callback runs before return and must not wait. */
+  /* 22. Lets the caller put vendor work of its own into the queue.
+   *
+   * Memory   `operands` names all the work touches; their addresses are resolved for the callback.
+   * Order    the callback runs once, before return, and must not wait; what it queues runs in
+   *          order.
+   * Errors   UNSUPPORTED  no native queue to show; whatever the callback returns is passed on
+   * Required no. Since 0.1. */
   anyhal_status (*queue_native)(anyhal_queue* queue, anyhal_native_fn callback, void* argument,
                                 const anyhal_native_operand* operands, uint32_t operand_count,
                                 anyhal_error* error);
 
-  /* 23 [O] Looks through an object to the vendor's handle. */
+  /* 23. Shows the vendor's handle behind an object.
+   *
+   * Memory   *out_owned 1: the caller ends it by the vendor's own means; 0: it lives with the
+   *                     object.
+   * Errors   UNSUPPORTED  nothing behind this kind of object
+   * Required no. Since 0.1. */
   anyhal_status (*native_handle)(anyhal_self* self, uint32_t object_kind, uint64_t object,
                                  uint64_t* out_handle, uint32_t* out_type, uint32_t* out_owned,
                                  anyhal_error* error);
 
-  /* 24 [O] Life events. *out_bytes: memory given back (TRIM). */
+  /* 24. Tells of an event in the life of the process or the instance.
+   *
+   * Units    *out_bytes: memory given back to the system or the device (TRIM); else 0.
+   * Order    FORK_CHILD and EXIT: no other call is running; afterwards only release with ABANDON,
+   *          unless the backend re-arms itself in a child.
+   * Errors   none that matters: an event not known is OK.
+   * Required no. Since 0.1. */
   anyhal_status (*notify)(anyhal_self* self, uint32_t event, uint64_t argument, uint64_t* out_bytes,
                           anyhal_error* error);
 
-  /* 25 [O] A named table of functions, or NOT_FOUND. */
+  /* 25. Finds a named table of functions beyond this contract.
+   *
+   * Units    `since`: the lowest version of the table that serves the caller.
+   * Memory   the table lives with the instance and begins with its size.
+   * Errors   NOT_FOUND  no such name, or only older ones
+   * Required no. Since 0.1. */
   anyhal_status (*extension)(anyhal_self* self, const char* name, uint32_t since,
                              const void** out_table, anyhal_error* error);
 };

@@ -80,6 +80,27 @@ class TensorSpec:
         strides.insert(axis, 0)
         return TensorSpec(self.dtype, tuple(shape), tuple(strides))
 
+    def squeeze(self, axis: int) -> TensorSpec:
+        """The view without `axis`, whose size is 1."""
+        assert self.shape[axis] == 1
+        axis %= self.rank
+        return TensorSpec(
+            self.dtype,
+            self.shape[:axis] + self.shape[axis + 1 :],
+            self.strides[:axis] + self.strides[axis + 1 :],
+        )
+
+    def split(self, axis: int, outer: int, inner: int) -> TensorSpec:
+        """The view with `axis` as two dims; possible whatever the strides."""
+        axis %= self.rank
+        assert self.shape[axis] == outer * inner and not self.dtype.is_block
+        step = self.strides[axis]
+        return TensorSpec(
+            self.dtype,
+            (*self.shape[:axis], outer, inner, *self.shape[axis + 1 :]),
+            (*self.strides[:axis], step * inner, step, *self.strides[axis + 1 :]),
+        )
+
     def permute(self, axes: Sequence[int]) -> TensorSpec:
         return TensorSpec(
             self.dtype, tuple(self.shape[i] for i in axes), tuple(self.strides[i] for i in axes)
@@ -108,8 +129,9 @@ class Attr:
 
     `kind`: "i64", "f32", "bool", "axis" (an int), "axes" (None, int or tuple of ints), "dtype"
     (a dtype name or None), or "enum" with `choices` name → number in the contract.
-    `c_type`: its type in the C attribute record ("int32_t", "uint64_t", "float", ...), or None when
-    only Python sees it (the operand descriptions carry it).
+    `c_type`: its type in the C attribute record ("int32_t", "uint64_t", "float"), or None when only
+    Python sees it (the operand descriptions carry it). `c_name`: its field there, if not `name`.
+    `c_enum`: the C enumeration of `choices`, without the prefix anyhal_.
     """
 
     name: str
@@ -118,18 +140,19 @@ class Attr:
     choices: Mapping[str, int] = field(default_factory=dict)
     c_type: str | None = None
     doc: str = ""
+    c_name: str = ""
+    c_enum: str = ""
 
 
 # (input specs, None where absent; attribute values) -> the output's spec. Raises
 # InvalidArgumentError for shapes and UnsupportedError for dtypes outside the op's table.
 Infer = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any]], TensorSpec]
 
-# (inputs, attrs, out) -> the same as the contract wants them: broadcast by stride 0, axes
-# non-negative, kept dims. Views only: no offset changes.
-Lower = Callable[
-    [Sequence["TensorSpec | None"], Mapping[str, Any], TensorSpec],
-    tuple[list["TensorSpec | None"], dict[str, Any], TensorSpec],
-]
+# (inputs, attrs, out) -> the same as the contract wants them: broadcast by stride 0, kept dims, and
+# only the attributes of the C record (by Python name; axes non-negative, enums still by name:
+# `_record.pack` makes the bytes). Views only: no offset changes.
+Lowered = tuple[list["TensorSpec | None"], dict[str, Any], TensorSpec]
+Lower = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any], TensorSpec], Lowered]
 
 
 @dataclass(frozen=True)
@@ -155,11 +178,25 @@ class OpSpec:
     samples: Callable[..., Iterable[Any]]  # rng -> Sample
     decompose: Callable[..., None] | None = None  # (trace, inputs, attrs, out); None for core ops
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Public names with preset attributes, such as exp -> {"fn": "exp"}; empty: the op's own name."""
+    """Public names with preset attributes, as exp -> {"fn": "exp"}; empty: the op's own name."""
+    variant_docs: Mapping[str, str] = field(default_factory=dict)  # public name -> one sentence
+    variant_dtypes: Mapping[str, str] = field(
+        default_factory=dict
+    )  # public name -> "in, in -> out"
+    public: bool = True  # False: no function of its own (the runtime calls it)
+    shape_from_out: bool = False
+    """The output's shape is the caller's `out`; `infer` raises, so nobody may call it without."""
 
     @property
     def is_core(self) -> bool:
         return self.decompose is None
+
+    @property
+    def functions(self) -> Mapping[str, Mapping[str, Any]]:
+        """Public function names with the attributes each presets."""
+        if not self.public:
+            return {}
+        return self.variants or {self.name: {}}
 
     def attr(self, name: str) -> Attr:
         return next(a for a in self.attrs if a.name == name)
@@ -175,12 +212,13 @@ ALIASING = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One judged input: NumPy arrays (uint8 bytes plus shape for block dtypes) and attributes."""
+    """One judged input: NumPy arrays (`Blocks` for block dtypes) and attributes by keyword. The
+    reference is called as reference(*inputs, **attrs); what is not in `attrs` has its default."""
 
     label: str
     inputs: tuple[Any, ...]  # ndarray, None, or Blocks
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    out_dtype: str | None = None
+    out_shape: Shape | None = None  # for ops with `shape_from_out`
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import DType, dtype
-from anyhal.ops._spec import TensorSpec
+from anyhal.ops._spec import REQUIRED, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -40,24 +40,32 @@ class Value:
     def permute(self, *axes: int) -> Value:
         return Value(self.kind, self.index, self.spec.permute(axes), self.offset)
 
-    def mT(self) -> Value:  # noqa: N802 (the array API's name)
+    def split(self, axis: int, outer: int, inner: int) -> Value:
+        return Value(self.kind, self.index, self.spec.split(axis, outer, inner), self.offset)
+
+    def mT(self) -> Value:
         r = self.spec.rank
         return self.permute(*range(r - 2), r - 1, r - 2)
 
     def slice(self, axis: int, start: int, stop: int) -> Value:
         """Elements start..stop of one axis; on a blocked innermost axis whole blocks only."""
         d, shape = self.spec.dtype, list(self.spec.shape)
+        axis %= self.spec.rank
         per = d.block_elements if axis == self.spec.rank - 1 else 1
         assert 0 <= start <= stop <= shape[axis] and start % per == 0 and stop % per == 0
         shape[axis] = stop - start
         offset = self.offset + start // per * self.spec.strides[axis] * d.block_bytes
-        return Value(
-            self.kind, self.index, TensorSpec(d, tuple(shape), self.spec.strides), offset
-        )
+        return Value(self.kind, self.index, TensorSpec(d, tuple(shape), self.spec.strides), offset)
+
+    def at(self, axis: int, i: int) -> Value:
+        """Element i of one axis, which goes away."""
+        axis %= self.spec.rank
+        one = self.slice(axis, i, i + 1)
+        return Value(one.kind, one.index, one.spec.squeeze(axis), one.offset)
 
     def reshape(self, *shape: int) -> Value:
         """A dense value under another shape."""
-        assert self.spec.is_dense, "only dense values reshape without a copy; call trace.copy first"
+        assert self.spec.is_dense, "only dense values reshape without a copy"
         return Value(self.kind, self.index, TensorSpec.dense(self.spec.dtype, shape), self.offset)
 
 
@@ -101,6 +109,7 @@ class Trace:
         spec = self.lookup(op)
         for a in spec.attrs:
             if a.name not in attrs:
+                assert a.default is not REQUIRED, f"{op}: {a.name} has no default"
                 attrs[a.name] = a.default
         if out is None:
             inferred = spec.infer([None if v is None else v.spec for v in inputs], attrs)

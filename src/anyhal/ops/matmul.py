@@ -11,7 +11,17 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
-from anyhal.ops._spec import Arg, Attr, OpSpec, Sample, TensorSpec, broadcast_shapes, describe
+from anyhal.ops._oracle import wide
+from anyhal.ops._spec import (
+    Arg,
+    Attr,
+    Lowered,
+    OpSpec,
+    Sample,
+    TensorSpec,
+    broadcast_shapes,
+    describe,
+)
 
 # input dtype -> (natural output dtype, other output dtypes that may be asked for)
 OUTPUTS = {
@@ -39,9 +49,7 @@ def product_shape(op: str, a: TensorSpec, b: TensorSpec) -> tuple[int, ...]:
             f"{b.shape[-2]} differ; a is [..., M, K], b is [..., K, N]"
         )
     lead = broadcast_shapes(
-        op,
-        TensorSpec.dense(a.dtype, a.shape[:-2]),
-        TensorSpec.dense(b.dtype, b.shape[:-2]),
+        op, TensorSpec.dense(a.dtype, a.shape[:-2]), TensorSpec.dense(b.dtype, b.shape[:-2])
     )
     return (*lead, a.shape[-2], b.shape[-1])
 
@@ -68,11 +76,11 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
 
 def lower(
     inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: TensorSpec
-) -> tuple[list[TensorSpec | None], dict[str, Any], TensorSpec]:
+) -> Lowered:
     a, b = inputs
     assert a is not None and b is not None
     lead = out.shape[:-2]
-    return [a.broadcast_to(lead + a.shape[-2:]), b.broadcast_to(lead + b.shape[-2:])], {}, out
+    return ([a.broadcast_to(lead + a.shape[-2:]), b.broadcast_to(lead + b.shape[-2:])], {}, out)
 
 
 def cost(
@@ -84,10 +92,11 @@ def cost(
 
 
 def reference(a: Any, b: Any, dtype: str | None = None) -> Any:
-    """float64 product (exact int64 for integers); the caller rounds to the output dtype."""
-    wide = np.int64 if a.dtype.kind in "iu" else np.float64
+    """The wide product (exact int64 for integers); the caller rounds to the output dtype."""
     with np.errstate(all="ignore"):
-        return np.matmul(a.astype(wide), b.astype(wide))
+        if a.dtype.kind in "iu":
+            return np.matmul(a.astype(np.int64), b.astype(np.int64))
+        return np.matmul(wide(a), wide(b))
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
@@ -97,9 +106,16 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
             a = rng.standard_normal((m, k)).astype(np_type)
             b = rng.standard_normal((k, n)).astype(np_type)
             yield Sample(f"{m}x{k}x{n} {name}", (a, b))
-    a8 = rng.integers(-128, 128, (5, 40)).astype(np.int8)
-    b8 = rng.integers(-128, 128, (40, 6)).astype(np.int8)
-    yield Sample("int8", (a8, b8))
+    for name in ("int8", "uint8", "int32", "int64"):
+        # The whole range: int32 sums wrap, byte products must not saturate on the way.
+        info = np.iinfo(dtype(name).numpy)
+        a = rng.integers(info.min, info.max, (5, 40), dtype=info.dtype, endpoint=True)
+        b = rng.integers(info.min, info.max, (40, 6), dtype=info.dtype, endpoint=True)
+        a[0, :4], b[:4, 0] = info.min, info.min
+        yield Sample(name, (a, b))
+    for name in ("float16", "bfloat16"):
+        a = rng.standard_normal((3, 40)).astype(dtype(name).numpy)
+        yield Sample(f"{name} to f32", (a, a.T.copy()), {"dtype": "float32"})
     batch = rng.standard_normal((2, 1, 4, 6)).astype(np.float32)
     yield Sample("batched", (batch, rng.standard_normal((3, 6, 5)).astype(np.float32)))
 

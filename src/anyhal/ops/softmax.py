@@ -10,27 +10,23 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import dtype
-from anyhal.errors import UnsupportedError
-from anyhal.ops._spec import Arg, Attr, OpSpec, Sample, TensorSpec, describe, normalize_axis
+from anyhal.ops._checks import FLOATS, WIDE, check_dtype
+from anyhal.ops._oracle import wide
+from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, normalize_axis
 from anyhal.ops._trace import Trace, Value
-
-DTYPES = {"f32": "f32", "f16": "f32", "bf16": "f32", "f64": "f64"}
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
     (x,) = inputs
     assert x is not None
-    if x.dtype.short not in DTYPES:
-        raise UnsupportedError(
-            f"softmax: {describe(x)} is not floating; cast it with astype", reason="dtype"
-        )
+    check_dtype("softmax", "x", x, FLOATS)
     normalize_axis("softmax", attrs["axis"], x)
     return TensorSpec.dense(x.dtype, x.shape)
 
 
 def lower(
     inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: TensorSpec
-) -> tuple[list[TensorSpec | None], dict[str, Any], TensorSpec]:
+) -> Lowered:
     (x,) = inputs
     assert x is not None
     return [x], {"axis": normalize_axis("softmax", attrs["axis"], x)}, out
@@ -47,21 +43,23 @@ def decompose(
 ) -> None:
     (x,) = inputs
     assert x is not None
+    if out.spec.size == 0:
+        return
     axis = attrs["axis"]
-    wide = trace.cast(x, DTYPES[x.dtype.short])
-    top = trace("reduce", wide, fn="max", axis=axis, keepdims=True)
-    e = trace.unary("exp", trace.binary("subtract", wide, top))
+    values = trace.cast(x, WIDE[x.dtype.short])
+    top = trace("reduce", values, fn="max", axis=axis, keepdims=True)
+    e = trace.unary("exp", trace.binary("subtract", values, top))
     total = trace("reduce", e, fn="sum", axis=axis, keepdims=True)
-    if out.dtype == wide.dtype:
+    if out.dtype == values.dtype:
         trace.binary("divide", e, total, out=out)
     else:
         trace.cast(trace.binary("divide", e, total), out.dtype, out=out)
 
 
 def reference(x: Any, axis: int = -1) -> Any:
+    values = wide(x)
     with np.errstate(all="ignore"):
-        wide = x.astype(np.float64)
-        e = np.exp(wide - wide.max(axis=axis, keepdims=True, initial=-np.inf))
+        e = np.exp(values - values.max(axis=axis, keepdims=True, initial=-np.inf))
         return e / e.sum(axis=axis, keepdims=True)
 
 
@@ -87,7 +85,7 @@ SPEC = OpSpec(
     inputs=(Arg("x", "[..., N]"),),
     output=Arg("out", "[..., N]"),
     attrs=(Attr("axis", "axis", default=-1, c_type="int32_t"),),
-    dtypes=DTYPES,
+    dtypes={name: WIDE[name] for name in FLOATS},
     special="a slice of -inf gives NaN; one +inf makes its slice NaN; NaN spreads over its slice",
     aliasing="elementwise",
     bound="softmax",

@@ -1,0 +1,438 @@
+// The cpu backend: this computer's processor, code chosen by instruction set, oneDNN where present.
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+#include "anyhal/sdk/guard.hpp"
+#include "anyhal/sdk/view.hpp"
+#include "conditions.h"
+#include "isa.h"
+#include "onednn.h"
+
+using hal::cpu::Isa;
+using hal::cpu::OneDnn;
+
+struct anyhal_self {
+  const anyhal_services* services = nullptr;
+  Isa isa = Isa::kBaseline;
+  const hal::cpu::KernelSet* kernels = nullptr;
+  OneDnn* onednn = nullptr;
+  anyhal_memory_kind kind = {};
+  char arch[32] = {};
+  char notes[512] = {};
+};
+
+struct anyhal_device {
+  anyhal_self* self;
+};
+
+struct anyhal_plan {
+  hal::cpu::Plan plan = {};
+  std::vector<hal::cpu::Tensor> tensors;
+  uint64_t inline_mask = 0;  // operands whose value stands in the call's ref
+  anyhal_pack pack = {};
+  anyhal_prepared prepared = {};
+
+  anyhal_plan() = default;
+  anyhal_plan(const anyhal_plan&) = delete;
+  anyhal_plan& operator=(const anyhal_plan&) = delete;
+  ~anyhal_plan() {
+    if (plan.end_library_state != nullptr) plan.end_library_state(plan.library_state);
+  }
+};
+
+namespace hal::cpu {
+
+anyhal_status fail(anyhal_error* error, anyhal_status status, int32_t reason, const char* format,
+                   ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  sdk::fail_v(error, status, reason, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+namespace {
+
+constexpr uint32_t kOperandsMax = 64;
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kHugeBytes = 2u << 20;
+
+Prepare prepare_of(const KernelSet& k, uint32_t op) {
+  switch (op) {
+    case ANYHAL_OP_COPY:
+      return k.copy;
+    case ANYHAL_OP_FILL:
+      return k.fill;
+    case ANYHAL_OP_CAST:
+      return k.cast;
+    case ANYHAL_OP_UNARY:
+      return k.unary;
+    case ANYHAL_OP_BINARY:
+      return k.binary;
+    case ANYHAL_OP_WHERE:
+      return k.where;
+    case ANYHAL_OP_REDUCE:
+      return k.reduce;
+    case ANYHAL_OP_MATMUL:
+    case ANYHAL_OP_MATMUL_EPILOGUE:
+      return k.matmul;
+    case ANYHAL_OP_GATHER:
+      return k.gather;
+    case ANYHAL_OP_SCATTER_ADD:
+      return k.scatter_add;
+    case ANYHAL_OP_QUANT_MATMUL:
+      return k.quant_matmul;
+    case ANYHAL_OP_ATTENTION:
+      return k.attention;
+    case ANYHAL_OP_RMS_NORM:
+      return k.rms_norm;
+    case ANYHAL_OP_SOFTMAX:
+      return k.softmax;
+    case ANYHAL_OP_ROPE:
+      return k.rope;
+    case ANYHAL_OP_EMBEDDING:
+      return k.embedding;
+    case ANYHAL_OP_CACHE_APPEND:
+      return k.cache_append;
+    case ANYHAL_OP_ARGMAX:
+      return k.argmax;
+    case ANYHAL_OP_CONCAT:
+      return k.concat;
+    default:
+      return nullptr;
+  }
+}
+
+Tensor tensor_of(const anyhal_tensor_desc& t) {
+  Tensor tensor = {};
+  tensor.dtype = t.dtype;
+  tensor.flags = t.flags;
+  tensor.alias_of = t.alias_of;
+  if (sdk::absent(t)) return tensor;
+  tensor.rank = t.rank;
+  memcpy(tensor.dims, t.dims, t.rank * sizeof(int64_t));
+  memcpy(tensor.strides, t.strides, t.rank * sizeof(int64_t));
+  return tensor;
+}
+
+// Fills a plan from a description that a row has accepted; `tensors` must live as long as it.
+// Without `onednn` this is cheap and allocates nothing, so that op_query asks the same code.
+bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* onednn, Tensor* tensors,
+               Plan* plan) {
+  for (uint32_t i = 0; i < desc.operand_count; ++i) tensors[i] = tensor_of(sdk::operand(desc, i));
+  plan->operands = tensors;
+  plan->operand_count = desc.operand_count;
+  plan->input_count = desc.input_count;
+  plan->team = {self.services, self.services->thread_count(self.services->context)};
+  plan->onednn = onednn;
+  plan->library = "";
+  size_t bytes = desc.attributes_size;
+  if (bytes > sizeof(plan->attributes)) bytes = sizeof(plan->attributes);
+  if (desc.attributes != nullptr) memcpy(plan->attributes, desc.attributes, bytes);
+  return prepare_of(*self.kernels, desc.op)(*plan);
+}
+
+sdk::Answer no_kernel() {
+  return sdk::no(ANYHAL_REASON_DTYPE, "no kernel for this function and dtype");
+}
+
+anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
+                          uint32_t* out_total, anyhal_error*) {
+  *out_total = 1;
+  if (capacity == 0) return ANYHAL_STATUS_OK;
+  uint32_t size = infos[0].size;
+  anyhal_device_info info = {};
+  info.flags = ANYHAL_DEVICE_UNIFIED;
+  processor_name(info.name, sizeof(info.name));
+  snprintf(info.arch, sizeof(info.arch), "%s", self->arch);
+  info.kinds = &self->kind;
+  info.kind_count = 1;
+  info.preferred_alignment = 64;
+  info.rank_max = kRankMax;
+  info.recovery = ANYHAL_RECOVERY_NONE;
+  info.tensor_bytes_max = self->kind.heap_bytes;
+  if (size > sizeof(info)) size = sizeof(info);
+  info.size = size;
+  memcpy(infos, &info, size);
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status device_open(anyhal_self* self, uint64_t id, const anyhal_setting*, uint32_t,
+                          anyhal_device** out_device, uint64_t* out_address_block,
+                          anyhal_error* error) {
+  if (id != 0)
+    return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
+                "device_open on cpu: there is no device %llu; the processor is device 0",
+                static_cast<unsigned long long>(id));
+  *out_device = new (std::nothrow) anyhal_device{self};
+  if (*out_device == nullptr)
+    return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
+                "device_open on cpu: the host is out of memory; free arrays and try again");
+  *out_address_block = sdk::kAddressBlock;
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status memory_alloc(anyhal_device*, const anyhal_memory_request* request,
+                           anyhal_memory_block* out_block, anyhal_error* error) {
+  uint64_t alignment = request->alignment < 64 ? 64 : request->alignment;
+  if (request->bytes >= kHugeBytes && alignment < kHugeBytes) alignment = kHugeBytes;
+  void* p = nullptr;
+  uint64_t bytes = (request->bytes + alignment - 1) & ~(alignment - 1);
+  if (bytes < request->bytes || posix_memalign(&p, alignment, bytes == 0 ? alignment : bytes) != 0)
+    return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
+                "memory_alloc on cpu: %llu bytes cannot be had from the system; free arrays and "
+                "try again",
+                static_cast<unsigned long long>(request->bytes));
+  // Weights are walked from end to end: large pages spare the page walks.
+  if (bytes >= kHugeBytes) madvise(p, bytes, MADV_HUGEPAGE);
+  out_block->memory = reinterpret_cast<uint64_t>(p);
+  out_block->bytes = bytes;
+  out_block->device_address = out_block->host_address = out_block->memory;
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc, anyhal_verdict* verdict,
+                       anyhal_error* error) {
+  anyhal_status status = kOps.query(desc, verdict, error);
+  if (status != ANYHAL_STATUS_OK || verdict->support != ANYHAL_SUPPORT_YES) return status;
+  Plan plan = {};
+  Tensor tensors[kOperandsMax];
+  if (!make_plan(*device->self, *desc, nullptr, tensors, &plan)) {
+    verdict->support = ANYHAL_SUPPORT_NO;
+    verdict->flags = 0;
+    verdict->reason = no_kernel().reason;
+    verdict->reason_operand = 0;
+    fail(error, ANYHAL_STATUS_OK, verdict->reason, "op %u on cpu: %s; cast the operands", desc->op,
+         no_kernel().why);
+    return ANYHAL_STATUS_OK;
+  }
+  verdict->workspace_bytes = plan.workspace_bytes;
+  if (desc->workspace_limit != 0 && plan.workspace_bytes > desc->workspace_limit) {
+    verdict->support = ANYHAL_SUPPORT_NO;
+    verdict->reason = ANYHAL_REASON_WORKSPACE;
+  }
+  return ANYHAL_STATUS_OK;
+}
+
+void fill_prepared(anyhal_plan* plan) {
+  const Plan& p = plan->plan;
+  plan->prepared.size = sizeof(plan->prepared);
+  plan->prepared.flags = ANYHAL_PREPARED_CAPTURE_SAFE;
+  plan->prepared.workspace_bytes = p.workspace_bytes;
+  plan->prepared.workspace_alignment = 64;
+  plan->prepared.kernel = p.kernel;
+  plan->prepared.library = p.library;
+  if (p.pack == nullptr) return;
+  plan->pack.operand = p.pack_operand;
+  plan->pack.alignment = 64;
+  plan->pack.key_size = static_cast<uint32_t>(strlen(p.pack_key));
+  plan->pack.bytes = p.pack_bytes;
+  plan->pack.key = p.pack_key;
+  plan->prepared.pack_count = 1;
+  plan->prepared.packs = &plan->pack;
+}
+
+anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc, anyhal_plan** out_plan,
+                         const anyhal_prepared** out_prepared, anyhal_error* error) {
+  return sdk::guard("op_prepare on cpu", error, [&] {
+    anyhal_verdict verdict = {};
+    verdict.size = sizeof(verdict);
+    anyhal_status status = kOps.query(desc, &verdict, error);
+    if (status != ANYHAL_STATUS_OK) return status;
+    if (verdict.support != ANYHAL_SUPPORT_YES) return ANYHAL_STATUS_UNSUPPORTED;
+    auto plan = std::make_unique<anyhal_plan>();
+    plan->tensors.resize(desc->operand_count);
+    const anyhal_self& self = *device->self;
+    if (!make_plan(self, *desc, self.onednn, plan->tensors.data(), &plan->plan))
+      return fail(error, ANYHAL_STATUS_UNSUPPORTED, no_kernel().reason,
+                  "op %u on cpu: %s; cast the operands", desc->op, no_kernel().why);
+    if (desc->workspace_limit != 0 && plan->plan.workspace_bytes > desc->workspace_limit)
+      return fail(error, ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_WORKSPACE,
+                  "op %u on cpu: %llu bytes of workspace are more than the call allows; raise the "
+                  "limit",
+                  desc->op, static_cast<unsigned long long>(plan->plan.workspace_bytes));
+    for (uint32_t i = 0; i < desc->operand_count; ++i)
+      if ((plan->tensors[i].flags & ANYHAL_TENSOR_INLINE) != 0)
+        plan->inline_mask |= uint64_t{1} << i;
+    fill_prepared(plan.get());
+    *out_prepared = &plan->prepared;
+    *out_plan = plan.release();
+    return ANYHAL_STATUS_OK;
+  });
+}
+
+anyhal_status op_enqueue(anyhal_queue*, anyhal_plan* plan, const anyhal_call* call,
+                         anyhal_error* error) {
+  const Plan& p = plan->plan;
+  uint32_t count = p.operand_count;
+  if (call->operand_count != count)
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "op_enqueue on cpu: the call has %u operands and the plan %u; prepare a plan for "
+                "this call",
+                call->operand_count, count);
+  char* data[kOperandsMax];
+  for (uint32_t i = 0; i < count; ++i) data[i] = sdk::host_address(call->operands[i]);
+  if (plan->inline_mask != 0) {
+    for (uint32_t i = 0; i < count; ++i)
+      if ((plan->inline_mask >> i & 1) != 0)
+        data[i] = reinterpret_cast<char*>(const_cast<anyhal_ref*>(&call->operands[i]));
+  }
+  return p.run(p, data, sdk::host_address(call->workspace), error);
+}
+
+anyhal_status release(anyhal_self*, uint32_t kind, uint64_t object, uint32_t flags,
+                      anyhal_error* error) {
+  switch (kind) {
+    case ANYHAL_OBJECT_DEVICE:
+      delete reinterpret_cast<anyhal_device*>(object);
+      break;
+    case ANYHAL_OBJECT_MEMORY:
+      free(reinterpret_cast<void*>(object));
+      break;
+    case ANYHAL_OBJECT_PLAN: {
+      anyhal_plan* plan = reinterpret_cast<anyhal_plan*>(object);
+      // In a forked child the library's objects are not touched.
+      if ((flags & ANYHAL_RELEASE_ABANDON) != 0) plan->plan.end_library_state = nullptr;
+      delete plan;
+      break;
+    }
+    default:
+      return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                  "release on cpu: object kind %u is never made here; pass what this backend made",
+                  kind);
+  }
+  return ANYHAL_STATUS_OK;
+}
+
+// Writes an answer of device_query, or says how large it is.
+anyhal_status answer(const void* from, uint64_t size, void* value, uint64_t* bytes,
+                     anyhal_error* error) {
+  uint64_t room = *bytes;
+  *bytes = size;
+  if (value == nullptr || room < size)
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "device_query on cpu: the answer takes %llu bytes; ask again with that many",
+                static_cast<unsigned long long>(size));
+  memcpy(value, from, size);
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t, void* value,
+                           uint64_t* bytes, anyhal_error* error) {
+  switch (key) {
+    case ANYHAL_QUERY_FREE_BYTES: {
+      uint64_t free_bytes = static_cast<uint64_t>(sysconf(_SC_AVPHYS_PAGES)) *
+                            static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+      return answer(&free_bytes, sizeof(free_bytes), value, bytes, error);
+    }
+    case ANYHAL_QUERY_HEALTH: {
+      uint32_t health = ANYHAL_STATUS_OK;
+      return answer(&health, sizeof(health), value, bytes, error);
+    }
+    case ANYHAL_QUERY_CAPABILITIES:
+      return kOps.capabilities(value, bytes, error);
+    case ANYHAL_QUERY_NOTES:
+      return answer(device->self->notes, strlen(device->self->notes) + 1, value, bytes, error);
+    default:
+      return fail(error, ANYHAL_STATUS_UNSUPPORTED, 0,
+                  "device_query on cpu: key %u is unknown here; ask for another", key);
+  }
+}
+
+anyhal_status constant_pack(anyhal_queue*, anyhal_plan* plan, uint32_t operand, anyhal_ref source,
+                            anyhal_ref destination, anyhal_error* error) {
+  const Plan& p = plan->plan;
+  if (p.pack == nullptr || operand != p.pack_operand)
+    return fail(
+        error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+        "constant_pack on cpu: the plan packs no operand %u; pack what op_prepare asked for",
+        operand);
+  p.pack(p, sdk::host_address(source), sdk::host_address(destination));
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status notify(anyhal_self*, uint32_t, uint64_t, uint64_t* out_bytes, anyhal_error*) {
+  if (out_bytes != nullptr) *out_bytes = 0;  // no state of this backend needs an event
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_table make_table() {
+  anyhal_table t = {};
+  t.size = sizeof(t);
+  t.device_list = device_list;
+  t.device_open = device_open;
+  t.memory_alloc = memory_alloc;
+  t.op_query = op_query;
+  t.op_prepare = op_prepare;
+  t.op_enqueue = op_enqueue;
+  t.release = release;
+  t.device_query = device_query;
+  t.constant_pack = constant_pack;
+  t.notify = notify;
+  return t;
+}
+
+const anyhal_table kSlots = make_table();
+
+const char* setting(const anyhal_hello& hello, const char* name) {
+  for (uint32_t i = 0; i < hello.setting_count; ++i)
+    if (strcmp(hello.settings[i].name, name) == 0) return hello.settings[i].value;
+  return nullptr;
+}
+
+anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error* error) {
+  auto self = std::make_unique<anyhal_self>();
+  self->services = hello.services;
+  const char* isa = setting(hello, "isa");
+  if (!cap_isa(isa, detect_isa(), &self->isa))
+    return fail(
+        error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+        "cpu: the setting isa is \"%.40s\", which is no level; use baseline, avx2 or avx512", isa);
+  self->kernels = &kernels_of(self->isa);
+#if defined(__x86_64__)
+  snprintf(self->arch, sizeof(self->arch), "x86-64 %s", isa_name(self->isa));
+#else
+  snprintf(self->arch, sizeof(self->arch), "generic");
+#endif
+  char note[400];
+  self->onednn = onednn_open(setting(hello, "onednn_library"), note, sizeof(note));
+  snprintf(self->notes, sizeof(self->notes), "code for %s; %s", isa_name(self->isa), note);
+  self->kind.size = sizeof(self->kind);
+  self->kind.flags = ANYHAL_MEMORY_DEVICE_LOCAL | ANYHAL_MEMORY_HOST_VISIBLE |
+                     ANYHAL_MEMORY_COHERENT | ANYHAL_MEMORY_STABLE_ADDRESS;
+  self->kind.offset_alignment = 1;
+  self->kind.base_alignment = 64;
+  self->kind.granularity = kPageBytes;
+  self->kind.heap_bytes =
+      static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
+  reply->chosen = ANYHAL_ABI_VERSION;
+  reply->registry_version = ANYHAL_REGISTRY_VERSION;
+  reply->table = &kSlots;
+  reply->build_id = "cpu 0.1";
+  reply->self = self.release();
+  return ANYHAL_STATUS_OK;
+}
+
+}  // namespace
+}  // namespace hal::cpu
+
+extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello,
+                                                           anyhal_reply* reply,
+                                                           anyhal_error* error) {
+  reply->abi_min = reply->abi_max = ANYHAL_ABI_VERSION;
+  if (hello->abi_min > ANYHAL_ABI_VERSION || hello->abi_max < ANYHAL_ABI_VERSION)
+    return hal::cpu::fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
+                          "cpu: this backend speaks ABI %u.%u and the core %u.%u to %u.%u; "
+                          "upgrade the %s",
+                          ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR, hello->abi_min >> 16,
+                          hello->abi_min & 0xffffu, hello->abi_max >> 16, hello->abi_max & 0xffffu,
+                          hello->abi_max < ANYHAL_ABI_VERSION ? "core" : "backend");
+  return hal::sdk::guard("cpu", error, [&] { return hal::cpu::start(*hello, reply, error); });
+}

@@ -1,0 +1,443 @@
+// What each op's description must look like before a kernel may be prepared for it.
+// SPDX-License-Identifier: Apache-2.0
+#include "conditions.h"
+
+namespace hal::cpu {
+namespace {
+
+using sdk::absent;
+using sdk::Answer;
+using sdk::dim;
+using sdk::Dtypes;
+using sdk::invalid;
+using sdk::known_attributes;
+using sdk::no;
+using sdk::no_attributes;
+using sdk::operand;
+using sdk::output;
+using sdk::same_dims;
+using sdk::yes;
+using Desc = anyhal_op_desc;
+using Tensor = anyhal_tensor_desc;
+
+constexpr Dtypes kComputed = sdk::kSmallFloats;
+constexpr Dtypes kFloats = sdk::kFloats;
+constexpr Dtypes kHalfInts = sdk::dtypes(ANYHAL_DTYPE_I16, ANYHAL_DTYPE_U16);
+constexpr Dtypes kNumbers = sdk::kNumbers | kHalfInts;
+constexpr Dtypes kPlain = sdk::kPlain | kHalfInts;
+constexpr Dtypes kBlocks = sdk::dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0);
+constexpr Dtypes kStored = kPlain | kBlocks;
+constexpr Dtypes kProducts =
+    kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
+constexpr uint32_t kOperandsMax = 64;  // of concat; calls keep their addresses on the stack
+
+bool is_index(const Tensor& t) {
+  return t.dtype == ANYHAL_DTYPE_I64 || t.dtype == ANYHAL_DTYPE_I32;
+}
+
+// Number of operands, and that only those from `optional` on may be absent.
+Answer shape_of_call(const Desc& d, uint32_t operands, uint32_t optional) {
+  if (d.operand_count != operands || d.input_count + 1 != operands)
+    return invalid("the number of operands is wrong");
+  for (uint32_t i = 0; i < operands; ++i) {
+    bool may = i >= optional && i + 1 < operands;
+    if (absent(operand(d, i)) && !may) return invalid("a required operand is absent", int32_t(i));
+    if (operand(d, i).rank > 16) return no(ANYHAL_REASON_RANK, "more than 16 dims", int32_t(i));
+  }
+  return yes();
+}
+
+// The output stands apart, or is exactly one of the inputs below `inputs`, element by element.
+Answer in_place(const Desc& d, uint32_t inputs) {
+  const Tensor& out = output(d);
+  if (out.alias_of == 0) return yes();
+  if (out.alias_of > inputs)
+    return no(ANYHAL_REASON_LAYOUT, "this op cannot write over that operand",
+              int32_t(d.input_count));
+  const Tensor& in = operand(d, out.alias_of - 1);
+  bool same = !absent(in) && in.dtype == out.dtype && same_dims(in, out);
+  for (uint32_t i = 0; same && i < out.rank; ++i)
+    same = out.dims[i] == 1 || in.strides[i] == out.strides[i];
+  if (!same)
+    return no(ANYHAL_REASON_LAYOUT, "in place needs equal dtypes and strides",
+              int32_t(d.input_count));
+  return yes();
+}
+
+// Checks in turn; the first refusal counts.
+template <class... Rest>
+Answer all(Answer first, Rest... rest) {
+  if constexpr (sizeof...(rest) == 0) {
+    return first;
+  } else {
+    return first.yes() ? all(rest...) : first;
+  }
+}
+Answer require(bool holds, int32_t reason, const char* why, int32_t number) {
+  return holds ? yes() : no(reason, why, number);
+}
+Answer mistake_unless(bool holds, const char* why, int32_t number) {
+  return holds ? yes() : invalid(why, number);
+}
+
+Answer same_dtype(const Desc& d, uint32_t a, uint32_t b) {
+  return require(operand(d, a).dtype == operand(d, b).dtype, ANYHAL_REASON_DTYPE,
+                 "the dtypes must be equal", int32_t(b));
+}
+Answer dims_equal(const Desc& d, uint32_t a, uint32_t b) {
+  return mistake_unless(same_dims(operand(d, a), operand(d, b)), "the dims must be equal",
+                        int32_t(b));
+}
+
+Answer copy(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  return a.yes() ? all(dims_equal(d, 0, 1), same_dtype(d, 0, 1), in_place(d, 1)) : a;
+}
+
+Answer fill(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  if (!a.yes()) return a;
+  return all(mistake_unless(operand(d, 0).rank == 0, "the value must be 0-d", 0),
+             same_dtype(d, 0, 1), in_place(d, 0));
+}
+
+Answer cast(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  if (!a.yes()) return a;
+  bool block = kBlocks.has(operand(d, 0).dtype);
+  uint32_t out = output(d).dtype;
+  return all(dims_equal(d, 0, 1),
+             require(block ? kFloats.has(out) : kPlain.has(out), ANYHAL_REASON_DTYPE,
+                     "no cast to that dtype", 1),
+             in_place(d, 0));
+}
+
+Answer unary(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  if (!a.yes()) return a;
+  int32_t fn = sdk::attributes<anyhal_attrs_unary>(d).fn;
+  bool test = fn >= ANYHAL_UNARY_FN_ISNAN && fn <= ANYHAL_UNARY_FN_ISFINITE;
+  uint32_t wanted = test ? uint32_t{ANYHAL_DTYPE_BOOL} : operand(d, 0).dtype;
+  return all(
+      dims_equal(d, 0, 1),
+      require(output(d).dtype == wanted, ANYHAL_REASON_DTYPE, "the output's dtype is wrong", 1),
+      in_place(d, 1));
+}
+
+Answer binary(const Desc& d) {
+  Answer a = shape_of_call(d, 3, 3);
+  if (!a.yes()) return a;
+  int32_t fn = sdk::attributes<anyhal_attrs_binary>(d).fn;
+  bool test = fn >= ANYHAL_BINARY_FN_EQUAL && fn <= ANYHAL_BINARY_FN_GREATER_EQUAL;
+  uint32_t wanted = test ? uint32_t{ANYHAL_DTYPE_BOOL} : operand(d, 0).dtype;
+  return all(
+      dims_equal(d, 0, 2), dims_equal(d, 1, 2), same_dtype(d, 0, 1),
+      require(output(d).dtype == wanted, ANYHAL_REASON_DTYPE, "the output's dtype is wrong", 2),
+      in_place(d, 2));
+}
+
+Answer where(const Desc& d) {
+  Answer a = shape_of_call(d, 4, 4);
+  if (!a.yes()) return a;
+  return all(require(operand(d, 0).dtype == ANYHAL_DTYPE_BOOL, ANYHAL_REASON_DTYPE,
+                     "the condition must be bool", 0),
+             dims_equal(d, 0, 3), dims_equal(d, 1, 3), dims_equal(d, 2, 3), same_dtype(d, 1, 2),
+             same_dtype(d, 1, 3), in_place(d, 3));
+}
+
+Answer reduce(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  if (!a.yes()) return a;
+  const Tensor &x = operand(d, 0), &out = output(d);
+  uint64_t axes = sdk::attributes<anyhal_attrs_reduce>(d).axes;
+  if (x.rank != out.rank || axes >> x.rank != 0)
+    return invalid("the output has x's rank, with size 1 on the reduced axes", 1);
+  for (uint32_t i = 0; i < x.rank; ++i) {
+    if (out.dims[i] != ((axes >> i & 1) != 0 ? 1 : x.dims[i]))
+      return invalid("the output has x's dims, with size 1 on the reduced axes", 1);
+  }
+  return in_place(d, 0);
+}
+
+// The dims of a batched product, and dtypes of operands beside it.
+Answer product(const Desc& d) {
+  const Tensor &a = operand(d, 0), &b = operand(d, 1), &out = output(d);
+  if (a.rank < 2 || a.rank != b.rank || a.rank != out.rank)
+    return invalid("a, b and the output need one rank, at least 2");
+  bool fits = dim(a, -1) == dim(b, -2) && dim(a, -2) == dim(out, -2) && dim(b, -1) == dim(out, -1);
+  for (uint32_t i = 0; i + 2 < out.rank; ++i)
+    fits = fits && a.dims[i] == out.dims[i] && b.dims[i] == out.dims[i];
+  return mistake_unless(fits, "the dims do not fit [...,M,K] x [...,K,N] -> [...,M,N]", -1);
+}
+
+Answer product_dtype(const Desc& d) {
+  uint32_t in = operand(d, 0).dtype, out = output(d).dtype;
+  bool half = in == ANYHAL_DTYPE_F16 || in == ANYHAL_DTYPE_BF16;
+  bool narrow = in == ANYHAL_DTYPE_I8 || in == ANYHAL_DTYPE_U8;
+  bool fits = narrow ? out == ANYHAL_DTYPE_I32 : out == in || (half && out == ANYHAL_DTYPE_F32);
+  return require(fits, ANYHAL_REASON_DTYPE, "no product with that output dtype",
+                 int32_t(d.input_count));
+}
+
+Answer matmul(const Desc& d) {
+  Answer a = shape_of_call(d, 3, 3);
+  return a.yes() ? all(same_dtype(d, 0, 1), product(d), product_dtype(d), in_place(d, 0)) : a;
+}
+
+// bias [N], multiplier and residual with the output's dims.
+Answer side_operands(const Desc& d) {
+  const Tensor& out = output(d);
+  for (uint32_t i = 2; i < 5; ++i) {
+    const Tensor& t = operand(d, i);
+    if (absent(t)) continue;
+    if (!kComputed.has(t.dtype))
+      return no(ANYHAL_REASON_DTYPE, "this operand must be f32, f16 or bf16", int32_t(i));
+    bool fits = i == 2 ? t.rank == 1 && t.dims[0] == dim(out, -1) : same_dims(t, out);
+    if (!fits) return invalid("the dims of this operand do not fit the output", int32_t(i));
+  }
+  return yes();
+}
+
+Answer activation(const Desc& d) {
+  int32_t a = sdk::attributes<anyhal_attrs_matmul_epilogue>(d).activation;
+  return require(a >= ANYHAL_ACTIVATION_NONE && a <= ANYHAL_ACTIVATION_TANH,
+                 ANYHAL_REASON_ATTRIBUTE, "an unknown activation", -1);
+}
+
+Answer matmul_epilogue(const Desc& d) {
+  Answer a = shape_of_call(d, 6, 2);
+  if (!a.yes()) return a;
+  a = all(same_dtype(d, 0, 1), product(d), product_dtype(d));
+  return a.yes() ? all(side_operands(d), activation(d), in_place(d, 0)) : a;
+}
+
+Answer quant_matmul(const Desc& d) {
+  Answer a = shape_of_call(d, 6, 2);
+  if (!a.yes()) return a;
+  const Tensor &x = operand(d, 0), &w = operand(d, 1), &out = output(d);
+  if (!kBlocks.has(w.dtype)) return no(ANYHAL_REASON_DTYPE, "the weights must be q4_1 or q8_0", 1);
+  bool fits = x.rank >= 1 && w.rank == 2 && out.rank == x.rank && dim(x, -1) == dim(w, -1) &&
+              dim(out, -1) == dim(w, -2);
+  for (uint32_t i = 0; fits && i + 1 < out.rank; ++i) fits = x.dims[i] == out.dims[i];
+  if (!fits) return invalid("the dims do not fit [...,M,K] x [N,K] -> [...,M,N]");
+  return all(product_dtype(d), side_operands(d), activation(d), in_place(d, 0));
+}
+
+Answer gather(const Desc& d) {
+  Answer a = shape_of_call(d, 3, 3);
+  if (!a.yes()) return a;
+  const Tensor &x = operand(d, 0), &indices = operand(d, 1), &out = output(d);
+  int32_t axis = sdk::attributes<anyhal_attrs_gather>(d).axis;
+  if (axis < 0 || axis >= int32_t(x.rank) || out.rank + 1 != x.rank + indices.rank)
+    return invalid("the axis or the output's rank is wrong");
+  if (kBlocks.has(x.dtype) && axis + 1 == int32_t(x.rank))
+    return no(ANYHAL_REASON_LAYOUT, "blocks cannot be cut along their own dim", 0);
+  for (uint32_t i = 0; i < out.rank; ++i) {
+    uint32_t at = uint32_t(axis);
+    int64_t wanted = i < at                  ? x.dims[i]
+                     : i < at + indices.rank ? indices.dims[i - at]
+                                             : x.dims[i + 1 - indices.rank];
+    if (out.dims[i] != wanted) return invalid("the output's dims are wrong", 2);
+  }
+  return all(require(is_index(indices), ANYHAL_REASON_DTYPE, "indices must be i64 or i32", 1),
+             same_dtype(d, 0, 2), in_place(d, 0));
+}
+
+Answer scatter_add(const Desc& d) {
+  Answer a = shape_of_call(d, 4, 4);
+  if (!a.yes()) return a;
+  const Tensor &target = operand(d, 0), &indices = operand(d, 1), &updates = operand(d, 2);
+  int32_t axis = sdk::attributes<anyhal_attrs_scatter_add>(d).axis;
+  if (axis < 0 || axis >= int32_t(target.rank) || updates.rank + 1 != target.rank + indices.rank)
+    return invalid("the axis or the updates' rank is wrong");
+  for (uint32_t i = 0; i < updates.rank; ++i) {
+    uint32_t at = uint32_t(axis);
+    int64_t wanted = i < at                  ? target.dims[i]
+                     : i < at + indices.rank ? indices.dims[i - at]
+                                             : target.dims[i + 1 - indices.rank];
+    if (updates.dims[i] != wanted) return invalid("the updates' dims are wrong", 2);
+  }
+  return all(require(is_index(indices), ANYHAL_REASON_DTYPE, "indices must be i64 or i32", 1),
+             dims_equal(d, 0, 3), same_dtype(d, 0, 2), same_dtype(d, 0, 3), in_place(d, 1));
+}
+
+Answer attention(const Desc& d) {
+  Answer a = shape_of_call(d, 6, 3);
+  if (!a.yes()) return a;
+  const Tensor &q = operand(d, 0), &k = operand(d, 1), &v = operand(d, 2), &out = output(d);
+  for (uint32_t i : {0u, 1u, 2u, 5u})
+    if (operand(d, i).rank != 4)
+      return invalid("q, k, v and the output have four dims", int32_t(i));
+  bool fits = k.dims[0] == q.dims[0] && v.dims[0] == q.dims[0] && v.dims[1] == k.dims[1] &&
+              v.dims[2] == k.dims[2] && k.dims[3] == q.dims[3] && out.dims[3] == v.dims[3];
+  for (int i = 0; i < 3; ++i) fits = fits && out.dims[i] == q.dims[i];
+  fits = fits && (k.dims[1] != 0 ? q.dims[1] % k.dims[1] == 0 : q.dims[1] == 0);
+  const Tensor &length = operand(d, 3), &mask = operand(d, 4);
+  if (!absent(length)) {
+    if (!is_index(length)) return no(ANYHAL_REASON_DTYPE, "kv_length must be i64 or i32", 3);
+    fits = fits && (length.rank == 0 || (length.rank == 1 && length.dims[0] == q.dims[0]));
+  }
+  if (!absent(mask)) {
+    if (mask.dtype != ANYHAL_DTYPE_BOOL && mask.dtype != q.dtype)
+      return no(ANYHAL_REASON_DTYPE, "the mask must be bool or have q's dtype", 4);
+    fits = fits && mask.rank == 4;
+    const int64_t full[4] = {q.dims[0], q.dims[1], q.dims[2], k.dims[2]};
+    for (int i = 0; fits && i < 4; ++i) fits = mask.dims[i] == full[i] || mask.dims[i] == 1;
+  }
+  int32_t causal = sdk::attributes<anyhal_attrs_attention>(d).causal;
+  return all(mistake_unless(fits, "the dims do not fit q[B,H,T,D] k[B,Hkv,S,D] v[B,Hkv,S,Dv]", -1),
+             require(causal >= ANYHAL_CAUSAL_NONE && causal <= ANYHAL_CAUSAL_LAST_KEY,
+                     ANYHAL_REASON_ATTRIBUTE, "an unknown causal rule", -1),
+             same_dtype(d, 0, 1), same_dtype(d, 0, 2), same_dtype(d, 0, 5), in_place(d, 0));
+}
+
+Answer rms_norm(const Desc& d) {
+  Answer a = shape_of_call(d, 3, 1);
+  if (!a.yes()) return a;
+  const Tensor &x = operand(d, 0), &weight = operand(d, 1);
+  if (x.rank == 0) return invalid("x needs a dim", 0);
+  if (!absent(weight)) {
+    if (weight.rank != 1 || weight.dims[0] != dim(x, -1))
+      return invalid("the weight must be [N]", 1);
+    if (!kComputed.has(weight.dtype))
+      return no(ANYHAL_REASON_DTYPE, "the weight must be f32, f16 or bf16", 1);
+  }
+  return all(dims_equal(d, 0, 2), same_dtype(d, 0, 2), in_place(d, 1));
+}
+
+Answer axis_within(int32_t axis, const Tensor& x) {
+  return mistake_unless(axis >= 0 && axis < int32_t(x.rank), "the axis is not one of x's", 0);
+}
+
+Answer softmax(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  if (!a.yes()) return a;
+  return all(axis_within(sdk::attributes<anyhal_attrs_softmax>(d).axis, operand(d, 0)),
+             dims_equal(d, 0, 1), same_dtype(d, 0, 1), in_place(d, 1));
+}
+
+Answer rope(const Desc& d) {
+  Answer a = shape_of_call(d, 4, 2);
+  if (!a.yes()) return a;
+  const Tensor &x = operand(d, 0), &positions = operand(d, 1), &factors = operand(d, 2);
+  auto attrs = sdk::attributes<anyhal_attrs_rope>(d);
+  if (x.rank < 2 || positions.rank > x.rank - 1) return invalid("x must be [...,T,D]", 0);
+  int64_t rotary = attrs.rotary_dims == 0 ? dim(x, -1) : attrs.rotary_dims;
+  if (rotary < 0 || rotary % 2 != 0 || rotary > dim(x, -1))
+    return invalid("rotary_dims must be even and at most D");
+  for (uint32_t i = 0; i < positions.rank; ++i) {
+    int64_t whole = x.dims[x.rank - 1 - positions.rank + i];
+    if (positions.dims[i] != whole && positions.dims[i] != 1)
+      return invalid("the positions do not broadcast to [...,T]", 1);
+  }
+  bool factors_fit = absent(factors) || (factors.dtype == ANYHAL_DTYPE_F32 && factors.rank == 1 &&
+                                         factors.dims[0] == rotary / 2);
+  bool pairing =
+      attrs.pairing == ANYHAL_PAIRING_HALF_SPLIT || attrs.pairing == ANYHAL_PAIRING_INTERLEAVED;
+  return all(require(is_index(positions), ANYHAL_REASON_DTYPE, "positions must be i64 or i32", 1),
+             require(pairing, ANYHAL_REASON_ATTRIBUTE, "an unknown pairing", -1),
+             mistake_unless(factors_fit, "freq_factors must be f32 [rotary/2]", 2),
+             dims_equal(d, 0, 3), same_dtype(d, 0, 3), in_place(d, 1));
+}
+
+Answer embedding(const Desc& d) {
+  Answer a = shape_of_call(d, 3, 3);
+  if (!a.yes()) return a;
+  const Tensor &table = operand(d, 0), &ids = operand(d, 1), &out = output(d);
+  bool fits = table.rank == 2 && out.rank == ids.rank + 1 && dim(out, -1) == table.dims[1];
+  for (uint32_t i = 0; fits && i < ids.rank; ++i) fits = out.dims[i] == ids.dims[i];
+  return all(mistake_unless(fits, "the dims do not fit table[V,D], ids -> [...,D]", -1),
+             require(is_index(ids), ANYHAL_REASON_DTYPE, "ids must be i64 or i32", 1),
+             require(kFloats.has(out.dtype), ANYHAL_REASON_DTYPE, "the output must be a float", 2),
+             in_place(d, 0));
+}
+
+Answer cache_append(const Desc& d) {
+  Answer a = shape_of_call(d, 4, 4);
+  if (!a.yes()) return a;
+  const Tensor &cache = operand(d, 0), &update = operand(d, 1), &position = operand(d, 2);
+  if (cache.rank != 4 || update.rank != 4) return invalid("cache and update have four dims");
+  bool fits = update.dims[0] == cache.dims[0] && update.dims[1] == cache.dims[1] &&
+              update.dims[2] <= cache.dims[2] && update.dims[3] == cache.dims[3] &&
+              (position.rank == 0 || (position.rank == 1 && position.dims[0] == cache.dims[0]));
+  return all(mistake_unless(fits, "the dims do not fit cache[B,H,C,D], update[B,H,T,D]", -1),
+             require(is_index(position), ANYHAL_REASON_DTYPE, "the position must be i64 or i32", 2),
+             same_dtype(d, 0, 1), same_dtype(d, 0, 3), dims_equal(d, 0, 3),
+             mistake_unless(output(d).alias_of == 1, "the output must be the cache itself", 3),
+             in_place(d, 1));
+}
+
+Answer argmax(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  if (!a.yes()) return a;
+  const Tensor &x = operand(d, 0), &out = output(d);
+  int32_t axis = sdk::attributes<anyhal_attrs_argmax>(d).axis;
+  bool fits = axis >= 0 && axis < int32_t(x.rank) && out.rank == x.rank;
+  for (uint32_t i = 0; fits && i < x.rank; ++i)
+    fits = out.dims[i] == (int32_t(i) == axis ? 1 : x.dims[i]);
+  return all(mistake_unless(fits, "the output has x's dims, with size 1 on the axis", 1),
+             require(is_index(out), ANYHAL_REASON_DTYPE, "the output must be i64 or i32", 1),
+             in_place(d, 0));
+}
+
+Answer concat(const Desc& d) {
+  if (d.operand_count > kOperandsMax)
+    return no(ANYHAL_REASON_SHAPE_LIMIT, "more than 63 inputs", int32_t(kOperandsMax));
+  Answer a = shape_of_call(d, d.operand_count, d.operand_count);
+  if (!a.yes()) return a;
+  const Tensor& out = output(d);
+  int32_t axis = sdk::attributes<anyhal_attrs_concat>(d).axis;
+  if (axis < 0 || axis >= int32_t(out.rank)) return invalid("the axis is not one of the output's");
+  int64_t total = 0;
+  for (uint32_t n = 0; n < d.input_count; ++n) {
+    const Tensor& x = operand(d, n);
+    a = same_dtype(d, d.input_count, n);
+    if (!a.yes()) return a;
+    if (x.rank != out.rank) return invalid("the ranks must be equal", int32_t(n));
+    for (uint32_t i = 0; i < out.rank; ++i)
+      if (int32_t(i) != axis && x.dims[i] != out.dims[i])
+        return invalid("the dims must be equal but for the axis", int32_t(n));
+    total += x.dims[axis];
+  }
+  return all(mistake_unless(total == out.dims[axis], "the output's size on the axis is wrong",
+                            int32_t(d.input_count)),
+             in_place(d, 0));
+}
+
+const sdk::Row kRows[] = {
+    // op, name, main operand, its dtypes, attributes, also requires, kernel (by instruction set)
+    {ANYHAL_OP_COPY, "copy", 0, kStored, no_attributes, copy, nullptr},
+    {ANYHAL_OP_FILL, "fill", 1, kPlain, no_attributes, fill, nullptr},
+    {ANYHAL_OP_CAST, "cast", 0, kStored, no_attributes, cast, nullptr},
+    {ANYHAL_OP_UNARY, "unary", 0, kPlain, known_attributes<anyhal_attrs_unary>, unary, nullptr},
+    {ANYHAL_OP_BINARY, "binary", 0, kPlain, known_attributes<anyhal_attrs_binary>, binary, nullptr},
+    {ANYHAL_OP_WHERE, "where", 1, kPlain, no_attributes, where, nullptr},
+    {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce, nullptr},
+    {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr},
+    {ANYHAL_OP_GATHER, "gather", 0, kStored, known_attributes<anyhal_attrs_gather>, gather,
+     nullptr},
+    {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, kNumbers, known_attributes<anyhal_attrs_scatter_add>,
+     scatter_add, nullptr},
+    {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, kComputed,
+     known_attributes<anyhal_attrs_matmul_epilogue>, matmul_epilogue, nullptr},
+    {ANYHAL_OP_QUANT_MATMUL, "quant_matmul", 0, kComputed,
+     known_attributes<anyhal_attrs_quant_matmul>, quant_matmul, nullptr},
+    {ANYHAL_OP_ATTENTION, "attention", 0, kComputed, known_attributes<anyhal_attrs_attention>,
+     attention, nullptr},
+    {ANYHAL_OP_RMS_NORM, "rms_norm", 0, kComputed, known_attributes<anyhal_attrs_rms_norm>,
+     rms_norm, nullptr},
+    {ANYHAL_OP_SOFTMAX, "softmax", 0, kFloats, known_attributes<anyhal_attrs_softmax>, softmax,
+     nullptr},
+    {ANYHAL_OP_ROPE, "rope", 0, kComputed, known_attributes<anyhal_attrs_rope>, rope, nullptr},
+    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | kBlocks, no_attributes, embedding, nullptr},
+    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kPlain, no_attributes, cache_append, nullptr},
+    {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, known_attributes<anyhal_attrs_argmax>, argmax,
+     nullptr},
+    {ANYHAL_OP_CONCAT, "concat", 0, kPlain, known_attributes<anyhal_attrs_concat>, concat, nullptr},
+};  // what is not listed is unsupported
+
+}  // namespace
+
+const sdk::OpTable kOps("cpu", kRows);
+
+}  // namespace hal::cpu

@@ -1,0 +1,427 @@
+// quant_matmul: x · dequant(w)ᵀ with exact activations, on weights repacked 16 rows side by side.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Packed form, for each group of 16 rows and each block of 32 weights: the 16 scales, (q4_1) the 16
+// minima, then words of 32 bits, 16 at a time, one per row: eight nibbles or four bytes of
+// neighbouring weights. A vector register then holds one weight of every row, so that a dot product
+// needs no sum across lanes. Rows are padded with zero scales to a multiple of 32.
+#include "direct.h"
+#include "gemm.h"
+#include "kernel.h"
+
+namespace hal::cpu::HAL_CPU_ISA {
+namespace {
+
+constexpr int64_t kGroup = 16;
+constexpr int64_t kBlock = 32;
+constexpr int64_t kRowUnit = 32;
+constexpr int kVectorsPerGroup = static_cast<int>(kGroup) / kF32Lanes;
+constexpr int64_t kFewRows = 8;  // from here on, dequantising panels for the tile kernel pays
+
+struct Q4 {
+  static constexpr int kPerWord = 8;
+  static constexpr int64_t kHeader = 64;
+  static constexpr int64_t kBytes = 320;
+};
+struct Q8 {
+  static constexpr int kPerWord = 4;
+  static constexpr int64_t kHeader = 32;
+  static constexpr int64_t kBytes = 544;
+};
+
+// Scale and minimum of kF32Lanes rows.
+template <class Q>
+struct Scales {
+  F32 d, m;
+};
+
+inline F32 load_halves(const char* p) {
+#if defined(__AVX512F__)
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__F16C__)
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  F32 v;
+  for (int i = 0; i < kF32Lanes; ++i) {
+    uint16_t bits;
+    memcpy(&bits, p + 2 * i, 2);
+    v[i] = to_f32(F16{bits});
+  }
+  return v;
+#endif
+}
+
+template <class Q>
+inline Scales<Q> load_scales(const char* block, int vector) {
+  Scales<Q> s;
+  s.d = load_halves(block + vector * kF32Lanes * 2);
+  if constexpr (Q::kPerWord == 8)
+    s.m = load_halves(block + 32 + vector * kF32Lanes * 2);
+  else
+    s.m = F32{};
+  return s;
+}
+
+// Weight number kPart of each word.
+template <class Q, int kPart>
+inline F32 weight(I32 words, const Scales<Q>& s) {
+  if constexpr (Q::kPerWord == 8) {
+#if defined(__AVX512F__)
+    const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    __m512i shifted = _mm512_srli_epi32(reinterpret_cast<__m512i>(words), 4 * kPart);
+    F32 q = _mm512_permutexvar_ps(shifted, table);
+#else
+    F32 q = __builtin_convertvector((words >> (4 * kPart)) & 15, F32);
+#endif
+    return multiply_add<float>(q, s.d, s.m);
+  } else {
+    I32 q = (words << (24 - 8 * kPart)) >> 24;
+    return __builtin_convertvector(q, F32) * s.d;
+  }
+}
+
+template <class Q, int kPart = 0, class Body>
+inline void each_weight(I32 words, const Scales<Q>& s, const Body& body) {
+  if constexpr (kPart < Q::kPerWord) {
+    body(kPart, weight<Q, kPart>(words, s));
+    each_weight<Q, kPart + 1>(words, s, body);
+  }
+}
+
+inline I32 load_words(const char* p) {
+  I32 v;
+  memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+struct State {
+  int64_t m, n, k;
+  int64_t batch;
+  int32_t batch_rank;
+  int64_t batch_dims[kRankMax];
+  int64_t batch_strides[4][kRankMax];  // bytes: x, multiplier, residual, out
+  int64_t x_row, x_column;             // bytes
+  int64_t w_row;                       // bytes
+  int64_t blocks;                      // of one row
+  int64_t packed_bytes;
+  bool repack;  // the weights are not constant: packed at each call
+  ReadRow read_x;
+  PackPanel<float> pack_x;
+  Finish finish;
+  SideOperand sides[3];  // strides and readers; data comes with the call
+  int64_t out_row, out_column;
+  uint32_t dtype;
+  int64_t x_bytes;  // workspace of x as f32
+};
+
+// ------------------------------------------------------------------------------------ packing
+
+template <class Q>
+void pack_group(const State& s, const char* weights, int64_t group, char* packed) {
+  constexpr uint32_t kDtype = Q::kPerWord == 8 ? ANYHAL_DTYPE_Q4_1 : ANYHAL_DTYPE_Q8_0;
+  constexpr int64_t kSource = Q::kPerWord == 8 ? 20 : 34;
+  static_assert(kDtype != 0);
+  char* to = packed + group * s.blocks * Q::kBytes;
+  memset(to, 0, static_cast<size_t>(s.blocks * Q::kBytes));
+  for (int64_t r = 0; r < kGroup && group * kGroup + r < s.n; ++r) {
+    const char* row = weights + (group * kGroup + r) * s.w_row;
+    for (int64_t b = 0; b < s.blocks; ++b) {
+      const uint8_t* from = reinterpret_cast<const uint8_t*>(row + b * kSource);
+      char* block = to + b * Q::kBytes;
+      memcpy(block + 2 * r, from, 2);
+      uint32_t words[8] = {};
+      if constexpr (Q::kPerWord == 8) {
+        memcpy(block + 32 + 2 * r, from + 2, 2);
+        for (int i = 0; i < 32; ++i) {
+          uint32_t nibble = i < 16 ? from[4 + i] & 15u : from[4 + i - 16] >> 4;
+          words[i / 8] |= nibble << (4 * (i % 8));
+        }
+      } else {
+        memcpy(words, from + 2, 32);
+      }
+      for (int i = 0; i < 32 / Q::kPerWord; ++i)
+        memcpy(block + Q::kHeader + i * 64 + r * 4, &words[i], 4);
+    }
+  }
+}
+
+template <class Q>
+void pack_weights(const Plan& plan, const char* source, char* packed) {
+  const State& s = plan.get_state<State>();
+  int64_t groups = round_up(s.n, kRowUnit) / kGroup;
+  split_range(plan.team, groups, 64, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t g = begin; g < end; ++g) pack_group<Q>(s, source, g, packed);
+  });
+}
+
+// ---------------------------------------------------------------------------------- few rows
+
+// kRows rows of x against kGroups groups; tile is [kRows][kGroups * 16].
+template <class Q, int kRows, int kGroups, int kChains>
+inline void few_rows(const State& s, const char* packed, int64_t group, const float* x,
+                     int64_t x_row, float* tile) {
+  constexpr int kVectors = kGroups * kVectorsPerGroup;
+  constexpr int kWords = static_cast<int>(kBlock) / Q::kPerWord;
+  F32 sum[kRows][kVectors][kChains];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+#pragma GCC unroll 4
+      for (int c = 0; c < kChains; ++c) sum[r][v][c] = F32{};
+  const char* from = packed + group * s.blocks * Q::kBytes;
+  for (int64_t b = 0; b < s.blocks; ++b, from += Q::kBytes, x += kBlock) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const char* block = from + v / kVectorsPerGroup * s.blocks * Q::kBytes;
+      int part = v % kVectorsPerGroup;
+      Scales<Q> scales = load_scales<Q>(block, part);
+      const char* words = block + Q::kHeader + part * kF32Lanes * 4;
+#pragma GCC unroll 8
+      for (int w = 0; w < kWords; ++w) {
+        each_weight<Q>(load_words(words + w * 64), scales, [&](int i, F32 value) {
+#pragma GCC unroll 8
+          for (int r = 0; r < kRows; ++r) {
+            F32 factor = splat(x[r * x_row + w * Q::kPerWord + i]);
+            F32& chain = sum[r][v][i % kChains];
+            chain = multiply_add<float>(factor, value, chain);
+          }
+        });
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      F32 total = sum[r][v][0];
+#pragma GCC unroll 4
+      for (int c = 1; c < kChains; ++c) total += sum[r][v][c];
+      store(tile + r * kGroups * kGroup + v * kF32Lanes, total);
+    }
+  }
+}
+
+struct Call {
+  const char* x;
+  const char* packed;
+  char* out;
+  Finish finish;
+};
+
+template <class Q, int kRows>
+void rows_of_band(const State& s, const Call& call, const float* x, int64_t row, int64_t begin,
+                  int64_t end) {
+  constexpr int kChains = kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
+  alignas(64) float tile[kRows * kRowUnit];
+  for (int64_t unit = begin; unit < end; ++unit) {
+    int64_t column = unit * kRowUnit;
+    few_rows<Q, kRows, 2, kChains>(s, call.packed, 2 * unit, x + row * s.k, s.k, tile);
+    int64_t columns = s.n - column < kRowUnit ? s.n - column : kRowUnit;
+    finish_rows(call.finish, tile, kRowUnit, row, kRows, column, columns, call.out, s.out_row,
+                s.out_column);
+  }
+}
+
+template <class Q>
+void run_few(const Plan& plan, const State& s, const Call& call, char* workspace) {
+  const float* x = reinterpret_cast<const float*>(call.x);
+  if (s.x_bytes != 0) {
+    float* copy = reinterpret_cast<float*>(workspace);
+    for (int64_t r = 0; r < s.m; ++r)
+      s.read_x(call.x + r * s.x_row, s.x_column, s.k, copy + r * s.k);
+    x = copy;
+  }
+  int64_t units = round_up(s.n, kRowUnit) / kRowUnit;
+  int64_t grain = 16 * kParallelGrain / (kRowUnit * (s.k < 1 ? 1 : s.k));
+  split_range(plan.team, units, grain < 1 ? 1 : grain, 1, [&](int64_t begin, int64_t end) {
+    int64_t row = 0;
+    for (; row + 4 <= s.m; row += 4) rows_of_band<Q, 4>(s, call, x, row, begin, end);
+    if (row + 2 <= s.m) {
+      rows_of_band<Q, 2>(s, call, x, row, begin, end);
+      row += 2;
+    }
+    if (row < s.m) rows_of_band<Q, 1>(s, call, x, row, begin, end);
+  });
+}
+
+// --------------------------------------------------------------------------------- many rows
+
+template <class Q>
+void dequantise_panel(const Product<float>& p, int64_t panel, float* to) {
+  constexpr int64_t kColumns = Tile<float>::kColumns;
+  constexpr int kWords = static_cast<int>(kBlock) / Q::kPerWord;
+  const State& s = *static_cast<const State*>(p.b_context);
+  for (int v = 0; v < Tile<float>::kVectors; ++v) {
+    int64_t column = panel * kColumns + v * kF32Lanes;
+    int part = static_cast<int>(column % kGroup) / kF32Lanes;
+    const char* block = p.b + column / kGroup * s.blocks * Q::kBytes;
+    float* line = to + v * kF32Lanes;
+    for (int64_t b = 0; b < s.blocks; ++b, block += Q::kBytes) {
+      Scales<Q> scales = load_scales<Q>(block, part);
+      const char* words = block + Q::kHeader + part * kF32Lanes * 4;
+#pragma GCC unroll 8
+      for (int w = 0; w < kWords; ++w) {
+        each_weight<Q>(load_words(words + w * 64), scales, [&](int, F32 value) {
+          store(line, value);
+          line += kColumns;
+        });
+      }
+    }
+  }
+}
+
+template <class Q>
+void run_many(const Plan& plan, const State& s, const Call& call, char* workspace) {
+  Product<float> p = {};
+  p.m = s.m;
+  p.n = s.n;
+  p.k = s.k;
+  p.a = call.x;
+  p.a_across = s.x_row;
+  p.a_along = s.x_column;
+  p.pack_a = s.pack_x;
+  p.b = call.packed;
+  p.fill_b = dequantise_panel<Q>;
+  p.b_context = &s;
+  p.out = call.out;
+  p.out_row_stride = s.out_row;
+  p.out_column_stride = s.out_column;
+  p.finish = &call.finish;
+  run_product(p, plan.team, workspace);
+}
+
+// -------------------------------------------------------------------------------------- calls
+
+template <class Q>
+anyhal_status run(const Plan& plan, char* const* data, char* workspace, anyhal_error*) {
+  const State& s = plan.get_state<State>();
+  if (s.m == 0 || s.n == 0 || s.batch == 0) return ANYHAL_STATUS_OK;
+  const char* packed = data[1];
+  if (s.repack) {
+    pack_weights<Q>(plan, data[1], workspace);
+    packed = workspace;
+    workspace += s.packed_bytes;
+  }
+  for (int64_t i = 0; i < s.batch; ++i) {
+    int64_t offsets[4] = {};
+    int64_t rest = i;
+    for (int32_t d = s.batch_rank - 1; d >= 0; --d) {
+      int64_t at = rest % s.batch_dims[d];
+      rest /= s.batch_dims[d];
+      for (int t = 0; t < 4; ++t) offsets[t] += at * s.batch_strides[t][d];
+    }
+    Call call = {data[0] + offsets[0], packed, data[5] + offsets[3], s.finish};
+    SideOperand* sides[] = {&call.finish.bias, &call.finish.multiplier, &call.finish.residual};
+    for (int t = 0; t < 3; ++t) {
+      *sides[t] = s.sides[t];
+      if (s.sides[t].read != nullptr) sides[t]->data = data[2 + t] + (t > 0 ? offsets[t] : 0);
+    }
+    if (s.m < kFewRows)
+      run_few<Q>(plan, s, call, workspace);
+    else
+      run_many<Q>(plan, s, call, workspace);
+  }
+  return ANYHAL_STATUS_OK;
+}
+
+// Merges x's leading dims into its rows as far as all row operands allow; the rest is the batch.
+void collapse_rows(State& s, const Tensor* const* tensors) {
+  const Tensor& out = *tensors[3];
+  int64_t row_strides[4] = {};
+  int64_t rows = 1;
+  s.batch = 1;
+  s.batch_rank = 0;
+  bool merging = true;
+  for (int64_t d = static_cast<int64_t>(out.rank) - 2; d >= 0; --d) {
+    if (out.dims[d] == 1) continue;
+    int64_t strides[4] = {};
+    bool fits = merging;
+    for (int t = 0; t < 4; ++t) {
+      if (tensors[t] == nullptr) continue;
+      strides[t] = tensors[t]->strides[d] * element_bytes(tensors[t]->dtype);
+      if (rows != 1) fits = fits && strides[t] == row_strides[t] * rows;
+    }
+    if (fits) {
+      if (rows == 1)
+        for (int t = 0; t < 4; ++t) row_strides[t] = strides[t];
+      rows *= out.dims[d];
+      continue;
+    }
+    merging = false;
+    for (int t = 0; t < 4; ++t) s.batch_strides[t][s.batch_rank] = strides[t];
+    s.batch_dims[s.batch_rank++] = out.dims[d];
+    s.batch *= out.dims[d];
+  }
+  s.m = rows;
+  s.x_row = row_strides[0];
+  s.sides[1].row_stride = row_strides[1];
+  s.sides[2].row_stride = row_strides[2];
+  s.out_row = row_strides[3];
+}
+
+int64_t last_stride(const Tensor& t) {
+  return t.rank == 0 ? 0 : t.strides[t.rank - 1] * element_bytes(t.dtype);
+}
+
+PackPanel<float> row_packer(uint32_t dtype) {
+  constexpr int kRows = Tile<float>::kRows;
+  switch (dtype) {
+    case ANYHAL_DTYPE_F32:
+      return pack_panel<float, float, kRows>;
+    case ANYHAL_DTYPE_F16:
+      return pack_panel<F16, float, kRows>;
+    default:
+      return pack_panel<BF16, float, kRows>;
+  }
+}
+
+}  // namespace
+
+bool prepare_quant_matmul(Plan& plan) {
+  State& s = plan.make_state<State>();
+  const Tensor& x = plan.input(0);
+  const Tensor& w = plan.input(1);
+  const Tensor& out = plan.output();
+  const auto& attrs = plan.attribute<anyhal_attrs_quant_matmul>();
+  s = {};
+  const Tensor* rows[4] = {&x, nullptr, nullptr, &out};
+  for (uint32_t t = 0; t < 3; ++t) {
+    const Tensor& side = plan.input(2 + t);
+    if (side.absent()) continue;
+    s.sides[t] = {nullptr, 0, last_stride(side), reader_of(side.dtype)};
+    if (t > 0) rows[t] = &side;
+  }
+  collapse_rows(s, rows);
+  s.n = w.dims[w.rank - 2];
+  s.k = w.dims[w.rank - 1];
+  s.x_column = last_stride(x);
+  s.out_column = last_stride(out);
+  s.w_row = w.strides[w.rank - 2] * element_bytes(w.dtype);
+  s.blocks = s.k / kBlock;
+  s.dtype = w.dtype;
+  s.read_x = reader_of(x.dtype);
+  s.pack_x = row_packer(x.dtype);
+  s.finish = {attrs.scale, attrs.activation, {}, {}, {}, writer_of(out.dtype)};
+  bool q4 = w.dtype == ANYHAL_DTYPE_Q4_1;
+  int64_t block_bytes = q4 ? Q4::kBytes : Q8::kBytes;
+  s.packed_bytes = round_up(s.n, kRowUnit) / kGroup * s.blocks * block_bytes;
+  s.repack = !w.constant();
+  bool in_place =
+      x.dtype == ANYHAL_DTYPE_F32 && s.x_column == 4 && (s.m == 1 || s.x_row == s.k * 4);
+  s.x_bytes = s.m < kFewRows && !in_place ? round_up(s.m * s.k * 4, 64) : 0;
+  int64_t work = s.m < kFewRows ? s.x_bytes : product_workspace<float>(s.m, s.k, plan.team.threads);
+  plan.workspace_bytes = static_cast<uint64_t>(work + (s.repack ? s.packed_bytes : 0));
+  plan.run = q4 ? run<Q4> : run<Q8>;
+  plan.kernel = s.m < kFewRows ? "16 rows interleaved, few rows" : "16 rows interleaved, panels";
+  plan.library = "";
+  if (!s.repack && s.packed_bytes > 0) {
+    plan.pack = q4 ? pack_weights<Q4> : pack_weights<Q8>;
+    plan.pack_operand = 1;
+    plan.pack_bytes = static_cast<uint64_t>(s.packed_bytes);
+    plan.pack_key = q4 ? "q4_1 rows16 words" : "q8_0 rows16 words";
+  }
+  return true;
+}
+
+}  // namespace hal::cpu::HAL_CPU_ISA

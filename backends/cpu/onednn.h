@@ -1,0 +1,35 @@
+// oneDNN, opened at run time: one f32 contraction, called single-threaded with our partition.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef BACKENDS_CPU_ONEDNN_H_
+#define BACKENDS_CPU_ONEDNN_H_
+
+#include <stdint.h>
+
+#include "anyhal/backend.h"
+
+namespace hal::cpu {
+
+struct Plan;
+class OneDnn;
+
+// out[m, n] = a[m, k] · b[k, n], all f32; strides in elements.
+struct Contraction {
+  int64_t m, n, k;
+  int64_t a_row, a_column;
+  int64_t b_row, b_column;
+  int64_t out_row, out_column;
+};
+
+// Opens the library at an absolute path. Null with a sentence in `note` when it cannot be used;
+// on success `note` says what was opened. Never closed: its thread-local state outlives us.
+OneDnn* onednn_open(const char* path, char* note, size_t note_bytes);
+
+// Sets the plan's library state, workspace, kernel and library names; false = the library does
+// not take this layout.
+bool onednn_prepare(Plan& plan, const Contraction& contraction);
+anyhal_status onednn_run(const Plan& plan, const char* a, const char* b, char* out, char* workspace,
+                         anyhal_error* error);
+
+}  // namespace hal::cpu
+
+#endif  // BACKENDS_CPU_ONEDNN_H_

@@ -1,0 +1,396 @@
+"""A small client of the contract in ctypes: runs ops of the cpu library without the core.
+SPDX-License-Identifier: Apache-2.0
+
+The core would choose plans, pools and threads; here every call is laid out by hand, so that odd
+strides, poisoned outputs, guard bytes and the instruction set are under the test's control.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import anyhal
+from anyhal.dtypes import dtype
+from anyhal.ops import BY_NAME
+from anyhal.ops._record import pack
+from anyhal.ops._spec import Blocks, TensorSpec, dense_strides
+
+GUARD = 256  # bytes around every output
+POISON = 0xFB  # as f32, f16 and bf16: large negative numbers, unlike any right answer
+ABSENT, CONSTANT = 4, 1
+
+
+class Ref(c.Structure):
+    _fields_ = [("memory", c.c_uint64), ("offset", c.c_uint64)]
+
+
+class Error(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("reason", c.c_int32),
+        ("vendor_code", c.c_int64),
+        ("text", c.c_char * 240),
+    ]
+
+
+Body = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32)
+ParallelFor = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, Body, c.c_void_p)
+ThreadCount = c.CFUNCTYPE(c.c_uint32, c.c_void_p)
+
+
+class Services(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("context", c.c_void_p),
+        ("log", c.c_void_p),
+        ("error_text", c.c_void_p),
+        ("host_alloc", c.c_void_p),
+        ("host_free", c.c_void_p),
+        ("parallel_for", ParallelFor),
+        ("thread_count", ThreadCount),
+        ("rest", c.c_void_p * 5),
+    ]
+
+
+class Setting(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("value", c.c_char_p)]
+
+
+class Hello(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("abi_min", c.c_uint32),
+        ("abi_max", c.c_uint32),
+        ("services", c.POINTER(Services)),
+        ("instance_name", c.c_char_p),
+        ("settings", c.POINTER(Setting)),
+        ("setting_count", c.c_uint32),
+        ("reserved", c.c_uint32),
+    ]
+
+
+class Reply(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("chosen", c.c_uint32),
+        ("abi_min", c.c_uint32),
+        ("abi_max", c.c_uint32),
+        ("registry_version", c.c_uint32),
+        ("table", c.c_void_p),
+        ("self", c.c_void_p),
+        ("build_id", c.c_char_p),
+        ("fingerprints", c.c_void_p),
+        ("fingerprint_count", c.c_uint32),
+        ("reserved", c.c_uint32),
+    ]
+
+
+class TensorDesc(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("dtype", c.c_uint32),
+        ("rank", c.c_uint32),
+        ("dims", c.POINTER(c.c_int64)),
+        ("strides", c.POINTER(c.c_int64)),
+        ("dims_max", c.c_void_p),
+        ("dynamic_mask", c.c_uint32),
+        ("alignment", c.c_uint32),
+        ("memory_kind", c.c_uint32),
+        ("alias_of", c.c_uint32),
+        ("block_bytes", c.c_uint64),
+        ("base_offset", c.c_uint64),
+        ("value_min", c.c_int64),
+        ("value_max", c.c_int64),
+        ("content_id", c.c_uint64),
+        ("content", Ref),
+        ("reserved", c.c_uint64 * 2),
+    ]
+
+
+class OpDesc(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("op", c.c_uint32),
+        ("op_version", c.c_uint32),
+        ("input_count", c.c_uint32),
+        ("operand_count", c.c_uint32),
+        ("operands", c.POINTER(TensorDesc)),
+        ("attributes", c.c_char_p),
+        ("attributes_size", c.c_uint32),
+        ("numerics", c.c_uint32 * 6),
+        ("reserved32", c.c_uint32),
+        ("workspace_limit", c.c_uint64),
+        ("cancel", c.c_void_p),
+        ("reserved", c.c_uint64 * 2),
+    ]
+
+
+class Verdict(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("support", c.c_uint32),
+        ("reason", c.c_int32),
+        ("reason_operand", c.c_int32),
+        ("compile_ms", c.c_uint32),
+        ("numbers", c.c_uint64 * 4),
+        ("wants", c.c_void_p),
+        ("want_count", c.c_uint32),
+        ("dynamic_operands", c.c_uint32),
+        ("reserved", c.c_uint64 * 2),
+    ]
+
+
+class Pack(c.Structure):
+    _fields_ = [
+        ("operand", c.c_uint32),
+        ("kind", c.c_uint32),
+        ("alignment", c.c_uint32),
+        ("key_size", c.c_uint32),
+        ("bytes", c.c_uint64),
+        ("key", c.c_void_p),
+    ]
+
+
+class Prepared(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("workspace_bytes", c.c_uint64),
+        ("workspace_alignment", c.c_uint32),
+        ("pack_count", c.c_uint32),
+        ("packs", c.POINTER(Pack)),
+        ("hidden_bytes", c.c_uint64),
+        ("baked_bytes", c.c_uint64),
+        ("kernel", c.c_char_p),
+        ("library", c.c_char_p),
+        ("reserved", c.c_uint64 * 2),
+    ]
+
+
+class Call(c.Structure):
+    _fields_ = [
+        ("size", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("tag", c.c_uint64),
+        ("operands", c.POINTER(Ref)),
+        ("extents", c.c_void_p),
+        ("operand_count", c.c_uint32),
+        ("extent_count", c.c_uint32),
+        ("workspace", Ref),
+        ("reserved", c.c_uint64),
+    ]
+
+
+# Slots by number, as in backend.h; the table begins with two words.
+SLOTS = {"device_open": 2, "op_query": 4, "op_prepare": 5, "op_enqueue": 6, "release": 7}
+SLOTS |= {"device_query": 13, "constant_pack": 16}
+
+
+class Refused(Exception):
+    """A status other than ok; `status` and `reason` are the contract's numbers."""
+
+    def __init__(self, status: int, error: Error) -> None:
+        super().__init__(error.text.decode())
+        self.status, self.reason = status, error.reason
+
+
+def library_path() -> Path:
+    """The installed library, or the one under test before it is installed."""
+    given = os.environ.get("ANYHAL_TEST_CPU_LIBRARY")
+    installed = Path(anyhal.__file__).parent / "backends" / "cpu" / "libanyhal_cpu.so"
+    return Path(given) if given else installed
+
+
+class Operand:
+    """An array as the contract sees it: address, dtype, dims, strides."""
+
+    def __init__(self, array: Any, spec: TensorSpec) -> None:
+        self.array, self.spec = np.asarray(array), spec
+        self.dims = (c.c_int64 * max(spec.rank, 1))(*spec.shape)
+        self.strides = (c.c_int64 * max(spec.rank, 1))(*spec.strides)
+
+    def describe(self, to: TensorDesc, flags: int) -> None:
+        to.flags, to.dtype, to.rank = flags, self.spec.dtype.value, self.spec.rank
+        to.dims, to.strides = self.dims, self.strides
+        to.alignment = 1
+
+
+def spec_of(x: Any) -> TensorSpec:
+    """Dims and strides of an array, in the contract's units."""
+    if isinstance(x, Blocks):
+        return TensorSpec(x.dtype, x.shape, dense_strides(x.shape, x.dtype))
+    size = x.dtype.itemsize
+    return TensorSpec(dtype(x.dtype), x.shape, tuple(s // size for s in x.strides))
+
+
+class Cpu:
+    """One instance of the library at one instruction set."""
+
+    def __init__(self, isa: str = "", onednn: str = "", threads: int = 3) -> None:
+        self._keep: list[Any] = []
+        library = c.CDLL(str(library_path()))
+        services = Services(size=c.sizeof(Services))
+        services.parallel_for = ParallelFor(self._parallel_for)
+        services.thread_count = ThreadCount(lambda _: threads)
+        settings = (Setting * 2)((b"isa", isa.encode()), (b"onednn_library", onednn.encode()))
+        version = 1
+        hello = Hello(
+            c.sizeof(Hello), 0, version, version, c.pointer(services), b"cpu", settings, 2
+        )
+        reply, error = Reply(size=c.sizeof(Reply)), Error(size=c.sizeof(Error))
+        self._keep += [services, settings, hello]
+        self._check(
+            library.anyhal_backend_main(c.byref(hello), c.byref(reply), c.byref(error)), error
+        )
+        self._self = c.c_void_p(reply.self)
+        slots = c.cast(reply.table + 8, c.POINTER(c.c_void_p))
+        prototype = c.CFUNCTYPE(c.c_int)
+        self._slots = {n: c.cast(slots[i - 1], prototype) for n, i in SLOTS.items()}
+        device, block = c.c_void_p(), c.c_uint64()
+        self._call(
+            "device_open",
+            self._self,
+            c.c_uint64(0),
+            None,
+            c.c_uint32(0),
+            c.byref(device),
+            c.byref(block),
+        )
+        self.device, self.block = device, block.value
+        self.kernel = ""  # of the last run, as receipts name it
+
+    @staticmethod
+    def _parallel_for(_: Any, count: int, fn: Any, argument: Any) -> None:
+        for i in reversed(range(count)):  # an order that no kernel may rely on
+            fn(argument, i)
+
+    @staticmethod
+    def _check(status: int, error: Error) -> None:
+        if status:
+            raise Refused(status, error)
+
+    def _call(self, slot: str, *arguments: Any) -> None:
+        error = Error(size=c.sizeof(Error))
+        self._check(self._slots[slot](*arguments, c.byref(error)), error)
+
+    def notes(self) -> str:
+        text, size = c.create_string_buffer(600), c.c_uint64(600)
+        self._call("device_query", self.device, c.c_uint32(6), c.c_uint64(0), text, c.byref(size))
+        return text.value.decode()
+
+    def run(
+        self,
+        op: str,
+        inputs: Sequence[Any],
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        out: np.ndarray[Any, Any] | None = None,
+        alias_of: int = 0,
+        constant: Sequence[int] = (),
+    ) -> np.ndarray[Any, Any]:
+        """Runs one op as the core would: lowered operands, packed constants, poisoned output."""
+        spec = BY_NAME[op]
+        full = {a.name: (attrs or {}).get(a.name, a.default) for a in spec.attrs}
+        specs = [None if x is None else spec_of(x) for x in inputs]
+        frame = None
+        if out is None:
+            out_spec = spec.infer(specs, full)
+            frame, out = poisoned(out_spec)
+        else:
+            out_spec = spec_of(out)
+        lowered, record, out_spec = spec.lower(specs, full, out_spec)
+        arrays = [x.data if isinstance(x, Blocks) else x for x in inputs]
+        operands = [
+            None if s is None else Operand(a, s) for a, s in zip(arrays, lowered, strict=True)
+        ]
+        operands.append(Operand(out, out_spec))
+        self._execute(spec.id, operands, pack(spec, record), alias_of, constant)
+        if frame is not None:
+            check_guards(frame, out)
+        return out
+
+    def _execute(
+        self, op: int, operands: list[Any], record: bytes, alias_of: int, constant: Sequence[int]
+    ) -> None:
+        count = len(operands)
+        descs = (TensorDesc * count)()
+        refs = (Ref * count)()
+        for i, x in enumerate(operands):
+            descs[i].size = c.sizeof(TensorDesc)
+            if x is None:
+                descs[i].flags = ABSENT
+                continue
+            x.describe(descs[i], CONSTANT if i in constant else 0)
+            refs[i] = Ref(self.block, x.array.ctypes.data)
+        descs[count - 1].alias_of = alias_of
+        desc = OpDesc(c.sizeof(OpDesc), 0, op, 1, count - 1, count, descs)
+        desc.attributes, desc.attributes_size = record, len(record)
+        verdict = Verdict(size=c.sizeof(Verdict))
+        self._call("op_query", self.device, c.byref(desc), c.byref(verdict))
+        plan, prepared = c.c_void_p(), c.POINTER(Prepared)()
+        try:
+            self._call("op_prepare", self.device, c.byref(desc), c.byref(plan), c.byref(prepared))
+        except Refused as refused:
+            assert refused.status != 2 or verdict.support == 0, "query said yes, prepare says no"
+            raise
+        assert verdict.support == 1, "query said no, prepare says yes"
+        try:
+            self._enqueue(plan, prepared.contents, refs, count)
+        finally:
+            self._call("release", self._self, c.c_uint32(4), c.c_uint64(plan.value), c.c_uint32(0))
+
+    def _enqueue(self, plan: Any, prepared: Prepared, refs: Any, count: int) -> None:
+        for i in range(prepared.pack_count):
+            want = prepared.packs[i]
+            packed = aligned(want.bytes)
+            self._keep.append(packed)
+            to = Ref(self.block, packed.ctypes.data)
+            self._call(
+                "constant_pack", None, plan, c.c_uint32(want.operand), refs[want.operand], to
+            )
+            refs[want.operand] = to
+        workspace = aligned(prepared.workspace_bytes)
+        call = Call(c.sizeof(Call), 0, 1, refs, None, count, 0)
+        call.workspace = Ref(self.block, workspace.ctypes.data)
+        self.kernel = prepared.kernel.decode()
+        try:
+            self._call("op_enqueue", None, plan, c.byref(call))
+        finally:
+            after = workspace.base[-GUARD:] if prepared.workspace_bytes else None
+            assert after is None or (after == POISON).all(), "written behind the workspace"
+            self._keep = [k for k in self._keep if not isinstance(k, np.ndarray)]
+
+
+def aligned(count: int) -> np.ndarray[Any, Any]:
+    """Poisoned bytes at a multiple of 64, with a guard behind them."""
+    base = np.full(count + 64 + GUARD, POISON, np.uint8)
+    start = -base.ctypes.data % 64
+    base = base[: start + count + GUARD]
+    return base[start : start + count]
+
+
+def poisoned(spec: TensorSpec) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """An output array inside guard bytes, and the frame that holds both."""
+    size = spec.nbytes
+    frame = np.full(size + 2 * GUARD, POISON, np.uint8)
+    inner = frame[GUARD : GUARD + size]
+    if spec.dtype.is_block:
+        return frame, inner
+    return frame, inner.view(spec.dtype.numpy).reshape(spec.shape)
+
+
+def check_guards(frame: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> None:
+    assert (frame[:GUARD] == POISON).all(), "written before the output"
+    assert (frame[GUARD + out.nbytes :] == POISON).all(), "written behind the output"

@@ -1,0 +1,87 @@
+"""Every op of the registry on the cpu library, at each instruction set, against its reference.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from contract_client import Cpu, Refused
+
+from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.dtypes import dtype
+from anyhal.ops import BY_NAME
+from anyhal.ops._oracle import decode
+from anyhal.ops._spec import Blocks, Sample
+
+LEVELS = ("baseline", "avx2", "avx512")
+UNSUPPORTED = 2
+# float64 forms that this backend leaves to their decomposition into core ops.
+DECOMPOSED = {(op, "f64") for op in ("matmul_epilogue", "attention", "rms_norm", "rope")}
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def cpu(request: pytest.FixtureRequest) -> Cpu:
+    device = Cpu(isa=request.param)
+    if f"code for {request.param};" not in device.notes():
+        pytest.skip(f"this processor has no {request.param}")
+    return device
+
+
+def as_is(x: Any) -> Any:
+    return x
+
+
+def strided(x: Any) -> Any:
+    """The same values with gaps, reversed memory order of dims and an odd offset."""
+    if x is None or isinstance(x, Blocks) or x.ndim == 0:
+        return x
+    wide = np.zeros((*reversed([2 * n for n in x.shape[:-1]]), 3 * x.shape[-1] + 1), x.dtype)
+    lead = tuple(range(x.ndim - 2, -1, -1))
+    view = wide.transpose(*lead, x.ndim - 1)[tuple(slice(None, None, 2) for _ in x.shape[:-1])]
+    view = view[..., 1::3]
+    view[...] = x
+    return view
+
+
+def check(cpu: Cpu, op: str, sample: Sample, layout: Callable[[Any], Any]) -> None:
+    spec = BY_NAME[op]
+    inputs = [layout(x) for x in sample.inputs]
+    first = next(x for x in sample.inputs if x is not None)
+    short = first.dtype.short if isinstance(first, Blocks) else dtype(first.dtype).short
+    options: dict[str, Any] = {}
+    if sample.out_shape is not None:
+        options["out"] = np.full(sample.out_shape, 7, first.dtype)
+    if spec.aliasing == "required":
+        options |= {"out": inputs[0], "alias_of": 1}
+        sample = Sample(sample.label, tuple(x.copy() for x in sample.inputs), sample.attrs)
+    try:
+        out = cpu.run(op, inputs, sample.attrs, **options)
+    except Refused as refused:
+        assert (op, short) in DECOMPOSED and refused.status == UNSUPPORTED, refused
+        return
+    full = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+    reference = spec.reference(*sample.inputs, **full)
+    if isinstance(first, Blocks) and out.dtype == np.uint8:  # blocks stay blocks: bit by bit
+        blocks = out.reshape(-1, first.dtype.block_bytes)
+        assert (decode(Blocks(blocks, first.dtype, reference.shape)) == reference).all(), op
+        return
+    reference = np.asarray(reference)
+    if sample.out_shape is not None:
+        reference = np.broadcast_to(reference, sample.out_shape)
+    tolerance = bound(spec.bound, spec, sample.inputs, sample.attrs, reference, dtype(out.dtype))
+    wrong = mismatch(out, reference, tolerance, dtype(out.dtype))
+    assert wrong is None, f"{op} {sample.label} ({cpu.kernel}): {wrong}"
+
+
+@pytest.mark.parametrize("layout", [as_is, strided])
+@pytest.mark.parametrize("op", BY_NAME)
+def test_samples(cpu: Cpu, op: str, layout: Callable[[Any], Any]) -> None:
+    rng = np.random.default_rng(7)
+    for sample in BY_NAME[op].samples(rng):
+        if op == "fill" and not isinstance(sample.inputs[0], np.ndarray):
+            continue
+        check(cpu, op, sample, layout)

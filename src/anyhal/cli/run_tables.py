@@ -1,0 +1,142 @@
+"""The tables and the progress bar of `anyhal run`.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from anyhal.cli.run import Outcome
+    from anyhal.routing.policy import Ranked
+
+
+@contextlib.contextmanager
+def fetch_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A callback that draws a bar on stderr once there is something to fetch."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    progress = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+    tasks: dict[str, Any] = {}
+
+    def report(stage: str, done: int, total: int) -> None:
+        if stage not in tasks:
+            progress.start()
+            tasks[stage] = progress.add_task(stage, total=total)
+        progress.update(tasks[stage], completed=done)
+
+    try:
+        yield report
+    finally:
+        if tasks:
+            progress.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One line of the comparison of devices."""
+
+    device: str
+    backend: str
+    state: str
+    identical: str
+    prefill: str
+    decode: str
+    why: str
+
+    @classmethod
+    def done(cls, place: Ranked, outcome: Outcome, identical: bool, first: bool) -> DeviceRow:
+        device, generation = place.device, outcome.generation
+        return cls(
+            device.name,
+            device.backend,
+            device.state,
+            "the first" if first else "yes" if identical else "NO",
+            _rate(generation.prefill_tokens_per_s),
+            _rate(generation.decode_tokens_per_s),
+            place.reason,
+        )
+
+    @classmethod
+    def failed(cls, place: Ranked, error: Exception) -> DeviceRow:
+        device = place.device
+        why = f"{place.reason}; failed: {' '.join(str(error).split())}"
+        return cls(device.name, device.backend, device.state, "-", "-", "-", why)
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def every_device(rows: list[DeviceRow]) -> None:
+    """The same program on every device, on stdout: it is what was asked for."""
+    table = Table(title="the same program on every device", title_justify="left")
+    for heading in ("device", "backend", "state", "tokens identical to the first?"):
+        table.add_column(heading)
+    for heading in ("prefill tok/s", "decode tok/s"):
+        table.add_column(heading, justify="right")
+    table.add_column("why it would (not) be chosen", overflow="fold")
+    for row in rows:
+        cells = (row.device, row.backend, row.state, row.identical, row.prefill, row.decode)
+        table.add_row(*cells, escape(row.why))
+    _console(sys.stdout).print(table)
+
+
+def who_ran_what(outcome: Outcome) -> None:
+    """One line per device and backend that took part, on stderr."""
+    generation = outcome.generation
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in outcome.routes:
+        groups.setdefault((row["device"], row["backend"], row["state"]), []).append(row)
+    table = Table(title="who ran what", title_justify="left")
+    for heading in ("device", "backend", "state", "ops", "of them decomposed"):
+        table.add_column(heading)
+    for heading in ("calls", "time ms"):
+        table.add_column(heading, justify="right")
+    for (device, backend, state), rows in groups.items():
+        ops = ", ".join(sorted({row["op"] for row in rows}))
+        decomposed = sum(row["calls"] for row in rows if row["decomposed"])
+        calls = sum(row["calls"] for row in rows)
+        milliseconds = sum(row["time_ms"] for row in rows)
+        cells = (device, backend, state, ops, f"{decomposed} calls" if decomposed else "none")
+        table.add_row(*cells, str(calls), f"{milliseconds:.1f}")
+    console = _console(sys.stderr)
+    console.print(table)
+    console.print(
+        f"{len(generation.token_ids)} tokens; prefill {_rate(generation.prefill_tokens_per_s)},"
+        f" decode {_rate(generation.decode_tokens_per_s)} tokens/s",
+        highlight=False,
+    )
+
+
+def routes_by_op(outcome: Outcome) -> None:
+    """Every route of the run, slowest first, on stderr."""
+    table = Table(title=f"routes on {outcome.device}", title_justify="left")
+    for heading in ("op", "backend", "device", "state", "decomposed"):
+        table.add_column(heading)
+    for heading in ("calls", "time ms", "µs per call"):
+        table.add_column(heading, justify="right")
+    for row in outcome.routes:
+        each = 1000 * row["time_ms"] / row["calls"]
+        cells = (row["op"], row["backend"], row["device"], row["state"])
+        table.add_row(
+            *cells,
+            "yes" if row["decomposed"] else "no",
+            str(row["calls"]),
+            f"{row['time_ms']:.1f}",
+            f"{each:.1f}",
+        )
+    _console(sys.stderr).print(table)
+
+
+def _console(stream: Any) -> Console:
+    # A pipe has no width; 80 columns would break the table's cells apart.
+    return Console(file=stream) if stream.isatty() else Console(file=stream, width=120)

@@ -1,0 +1,357 @@
+"""Error bounds: one named formula per family of ops, element by element.
+SPDX-License-Identifier: Apache-2.0
+
+The formulas are explained in docs/explanation/numerics.md. Every constant is a rounding count, an
+ULP ceiling of the OpenCL full profile or the growth of a sum; nothing is tuned to a backend.
+`u` is the unit roundoff of a dtype, an ulp of r is 2u at r's binade, and `acc` is the accumulation
+dtype that the op's file states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anyhal.dtypes import DType, dtype
+from anyhal.ops import _oracle
+from anyhal.ops._spec import OpSpec
+from anyhal.ops.attention import visible_keys
+from anyhal.ops.rope import frequencies
+
+__all__ = ["BOUNDS", "bound", "mismatch"]
+
+_WIDE = np.longdouble
+
+
+@dataclass(frozen=True)
+class _Format:
+    bits: int  # of the significand, the hidden one included
+    lowest: int  # exponent of the smallest subnormal
+    largest: float
+
+    @property
+    def u(self) -> Any:
+        return np.ldexp(_WIDE(1), -self.bits)
+
+    @property
+    def theta(self) -> Any:
+        """Half the smallest subnormal: what rounding can lose near zero."""
+        return np.ldexp(_WIDE(1), self.lowest - 1)
+
+    @property
+    def overflow(self) -> Any:
+        """From here on the nearest value is infinity."""
+        return _WIDE(self.largest) * (1 + self.u / 2)
+
+    def ulp(self, r: Any) -> Any:
+        """The spacing of the format at r."""
+        _, exponent = np.frexp(np.where(np.isfinite(r), np.abs(r), 0))
+        return np.ldexp(_WIDE(1), np.maximum(exponent - self.bits, self.lowest))
+
+
+_FORMATS = {
+    "f64": _Format(53, -1074, float(np.finfo(np.float64).max)),
+    "f32": _Format(24, -149, float(np.finfo(np.float32).max)),
+    "f16": _Format(11, -24, 65504.0),
+    "bf16": _Format(8, -133, 255 * 2.0**120),
+}
+_SLACK = 1.01  # second-order terms and the double rounding of f32 to a shorter float
+
+# ULP ceilings of f32 and f64 functions (OpenCL full profile; sqrt and division correctly rounded).
+ULPS = {"exp": 3, "expm1": 3, "log": 3, "log1p": 4, "rsqrt": 2, "sin": 4, "cos": 4, "tanh": 5}
+ULPS |= {"erf": 16, "pow": 16, "atan2": 6}
+GATED = ("sigmoid", "silu", "gelu", "gelu_tanh")  # 8 ulp, or 4u(|x| + 1) near their zeros
+_LIPSCHITZ = {"none": 1, "relu": 1, "tanh": 1, "sigmoid": 0.25, "silu": 1.1, "gelu": 1.13}
+_LIPSCHITZ["gelu_tanh"] = _LIPSCHITZ["gelu"]
+
+
+@dataclass(frozen=True)
+class _Case:
+    spec: OpSpec
+    inputs: Sequence[Any]
+    attrs: Mapping[str, Any]
+    reference: Any
+    out: DType
+
+    @property
+    def acc(self) -> _Format:
+        """Format of the accumulation dtype of the main operand."""
+        main = self.inputs[0]
+        short = (
+            main.dtype.short
+            if hasattr(main, "shape") and isinstance(main.dtype, DType)
+            else (dtype(main.dtype).short)
+        )
+        return _FORMATS[self.spec.dtypes[short]]
+
+    def value(self, i: int) -> Any:
+        """Operand i as wide numbers, or None."""
+        x = self.inputs[i] if i < len(self.inputs) else None
+        return None if x is None else _oracle.wide(x).astype(_WIDE)
+
+
+def growth(n: int | Any, data: str = "any") -> Any:
+    """How many u a sum of n terms may be off, per sum of magnitudes: 8 for mean-zero data, else the
+    probabilistic 2 + 2 sqrt(n)."""
+    return 8.0 if data == "mean_zero" else 2 + 2 * np.sqrt(n)
+
+
+def _stored(c: _Case) -> Any:
+    """One rounding to the output dtype."""
+    form = _FORMATS[c.out.short]
+    return _SLACK * form.u * np.abs(c.reference) + form.theta
+
+
+def _exact(c: _Case) -> Any:
+    return np.zeros(np.shape(c.reference))
+
+
+def _function(c: _Case, fn: str, x: Any) -> Any:
+    """A function with an ULP ceiling; f16 and bf16 are computed in f32, then rounded: 1 ulp."""
+    form = _FORMATS[c.out.short]
+    short = c.out.short in ("f16", "bf16")
+    if fn in GATED:
+        u = _FORMATS["f32"].u if short else form.u
+        near_zero = 4 * u * (np.abs(x) + 1)
+        return np.maximum((1 if short else 8) * form.ulp(c.reference), near_zero)
+    return (1 if short else ULPS[fn]) * form.ulp(c.reference)
+
+
+def _unary(c: _Case) -> Any:
+    fn = c.attrs["fn"]
+    if c.out.kind != "float":
+        return _exact(c)
+    if fn in ULPS or fn in GATED:
+        return _function(c, fn, c.value(0))
+    return _stored(c) if fn in ("sqrt", "reciprocal") else _exact(c)
+
+
+def _binary(c: _Case) -> Any:
+    fn = c.attrs["fn"]
+    if c.out.kind != "float" or fn in ("maximum", "minimum"):
+        return _exact(c)
+    if fn in ULPS:
+        return _function(c, fn, None)
+    if fn == "floor_divide":
+        # floor() of a rounded quotient is one off where the true quotient is next to an integer.
+        quotient = c.value(0) / c.value(1)
+        near = np.abs(quotient - np.rint(quotient)) <= 2 * c.acc.u * np.abs(quotient)
+        return _stored(c) + np.where(near, 1, 0)
+    return _stored(c)
+
+
+def _reduce(c: _Case) -> Any:
+    fn = c.attrs["fn"]
+    if c.out.kind != "float" or fn in ("max", "min"):
+        return _exact(c)
+    x = c.value(0)
+    n = max(1, x.size // max(1, np.size(c.reference)))
+    if fn == "prod":
+        return _stored(c) + growth(n) * c.acc.u * np.abs(c.reference)
+    total = np.sum(np.abs(x), axis=c.attrs["axis"], keepdims=c.attrs["keepdims"])
+    error = growth(n) * c.acc.u * total
+    if fn == "mean":  # and one more rounding for the division
+        error = error / n + c.acc.u * np.abs(c.reference)
+    return _stored(c) + error
+
+
+def _product(c: _Case, a: Any, b: Any, data: str = "any") -> Any:
+    """The error of a @ b in the accumulation dtype."""
+    n = a.shape[-1]
+    return growth(n, data) * c.acc.u * np.matmul(np.abs(a), np.abs(b)) + n * c.acc.theta
+
+
+def _contraction(c: _Case) -> Any:
+    if c.out.kind != "float":
+        return _exact(c)
+    return _stored(c) + _product(c, c.value(0), c.value(1))
+
+
+def _epilogue(c: _Case) -> Any:
+    a, b = c.value(0), c.value(1)
+    if c.spec.name == "quant_matmul":
+        b = b.T
+    u = c.acc.u
+    scale = _WIDE(np.float32(c.attrs["scale"]))
+    value, error = np.matmul(a, b) * scale, _product(c, a, b) * np.abs(scale)
+    error = error + u * np.abs(value)
+    bias, multiplier, residual = c.value(2), c.value(3), c.value(4)
+    if bias is not None:
+        value = value + bias
+        error = error + u * np.abs(value)
+    act = c.attrs["activation"]
+    if act != "none":
+        rounding = 8 * c.acc.ulp(value) + (4 * u * (np.abs(value) + 1) if act in GATED else 0)
+        error = _LIPSCHITZ[act] * error + rounding
+    # From here on only magnitudes matter; every activation is at most |x| or 1.
+    if multiplier is not None:
+        value = np.maximum(np.abs(value), 1) * np.abs(multiplier)
+        error = error * np.abs(multiplier) + u * value
+    if residual is not None:
+        error = error + u * (np.abs(value) + np.abs(residual))
+    return _stored(c) + error
+
+
+def _scatter_add(c: _Case) -> Any:
+    if c.out.kind != "float":
+        return _exact(c)
+    target, updates = c.value(0), c.value(2)
+    indices, axis = c.inputs[1], c.attrs["axis"]
+    total = c.spec.reference(np.abs(target), indices, np.abs(updates), axis)
+    hits = c.spec.reference(np.zeros_like(target), indices, np.ones_like(updates), axis)
+    return _stored(c) + growth(hits + 1) * c.acc.u * total
+
+
+def _rms_norm(c: _Case) -> Any:
+    n = c.value(0).shape[-1]
+    return _stored(c) + (8 + 1 + 0.5 * np.sqrt(n)) * c.acc.u * np.abs(c.reference)
+
+
+_EXP_ROUNDINGS = 2 * ULPS["exp"]  # an ulp is up to 2u
+
+
+def _softmax(c: _Case) -> Any:
+    x, axis = c.value(0), c.attrs["axis"]
+    if x.size == 0:
+        return _exact(c)
+    with np.errstate(all="ignore"):
+        depth = x.max(axis=axis, keepdims=True) - x
+        depth = np.where(np.isfinite(depth), depth, 0)  # e = 0 has no relative error
+        mean_depth = np.sum(c.reference * depth, axis=axis, keepdims=True)
+    relative = c.acc.u * (depth + mean_depth + 2 * _EXP_ROUNDINGS + 7)
+    return _stored(c) + relative * np.abs(c.reference) + 2 * _EXP_ROUNDINGS * c.acc.theta
+
+
+def _attention(c: _Case) -> Any:
+    q, k, v = c.value(0), c.value(1), c.value(2)
+    group = q.shape[1] // max(k.shape[1], 1)
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    scale, u = _WIDE(np.float32(c.attrs["scale"])), c.acc.u
+    mask = c.inputs[4] if len(c.inputs) > 4 else None
+    with np.errstate(all="ignore"):
+        kt = np.swapaxes(k, -1, -2)
+        scores = np.matmul(q, kt) * scale
+        magnitude = np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
+        if mask is not None and mask.dtype != np.bool_:
+            scores = scores + _oracle.wide(mask)
+        seen = visible_keys(
+            scores.shape, c.inputs[3] if len(c.inputs) > 3 else None, mask, c.attrs["causal"]
+        )
+        ds = growth(q.shape[-1]) * u * magnitude + u * np.abs(scores)
+        ds = np.where(seen & np.isfinite(ds), ds, 0).max(axis=-1, keepdims=True, initial=0)
+        scores = np.where(seen, scores, -np.inf)
+        depth = scores.max(axis=-1, keepdims=True, initial=-np.inf) - scores
+        e = np.where(np.isfinite(depth), np.exp(-depth), 0)
+        p = e / np.maximum(e.sum(axis=-1, keepdims=True), 1)
+        depth = np.where(np.isfinite(depth), depth, 0)
+        relative = 2 * ds + u * (depth + 2 * _EXP_ROUNDINGS + 7) + growth(k.shape[2]) * u
+        # A key whose weight underflows still counts with what its exponential may be off.
+        weight = relative * p + 2 * _EXP_ROUNDINGS * c.acc.theta
+        return _stored(c) + np.matmul(weight, np.where(np.isfinite(v), np.abs(v), 0))
+
+
+def _rope(c: _Case) -> Any:
+    x = np.abs(c.value(0))
+    rotary = c.attrs["rotary_dims"] or x.shape[-1]
+    half = rotary // 2
+    speed = frequencies(rotary, c.attrs["base"], c.attrs["position_scale"])
+    factors = c.value(2)
+    if factors is not None:
+        speed = speed / factors
+    angle = np.abs(c.inputs[1].astype(_WIDE)[..., None] * speed)
+    split = c.attrs["pairing"] == "half_split"
+    first = x[..., :half] if split else x[..., 0:rotary:2]
+    second = x[..., half:rotary] if split else x[..., 1:rotary:2]
+    # The angle: frequency rounded, divided by its factor, times the position, with slack 2. The
+    # turn: sine and cosine within 4 ulp, two products and a sum.
+    u = c.acc.u
+    error = (first + second) * u * (8 * angle + 2 * ULPS["sin"] + 3)
+    out = np.zeros(x.shape, _WIDE)
+    stored = np.broadcast_to(_stored(c), x.shape)
+    if split:
+        out[..., :half] = out[..., half:rotary] = error
+    else:
+        out[..., 0:rotary:2] = out[..., 1:rotary:2] = error
+    out[..., :rotary] += stored[..., :rotary]
+    return out
+
+
+def _rounding(c: _Case) -> Any:
+    return _stored(c) if c.out.kind == "float" else _exact(c)
+
+
+BOUNDS: dict[str, Callable[[_Case], Any]] = {
+    "exact": _exact,
+    "rounding": _rounding,
+    "unary": _unary,
+    "binary": _binary,
+    "reduce": _reduce,
+    "contraction": _contraction,
+    "epilogue": _epilogue,
+    "scatter_add": _scatter_add,
+    "rms_norm": _rms_norm,
+    "softmax": _softmax,
+    "attention": _attention,
+    "rope": _rope,
+}
+
+
+def bound(
+    name: str,
+    spec: OpSpec,
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    reference: Any,
+    out_dtype: DType,
+) -> Any:
+    """The largest admissible |result - reference| per element, for the values as stored.
+
+    `attrs` may leave out what has a default. Where the reference is NaN or infinite the number has
+    no meaning; `mismatch` judges those by kind.
+    """
+    full = {a.name: attrs.get(a.name, a.default) for a in spec.attrs}
+    case = _Case(spec, inputs, full, np.asarray(reference), out_dtype)
+    with np.errstate(all="ignore"):
+        return np.broadcast_to(BOUNDS[name](case), np.shape(reference))
+
+
+def mismatch(
+    actual: Any, reference: Any, tolerance: Any, out_dtype: DType, *, bits: bool = False
+) -> str | None:
+    """None if every element is inside its tolerance and of the right kind, else a sentence.
+
+    NaN must meet NaN and an infinity the same infinity; nothing is skipped. A reference beyond the
+    output's range by more than the tolerance must give infinity. With `bits`, zeros keep their
+    sign.
+    """
+    actual, reference = np.asarray(actual), np.asarray(reference)
+    if actual.shape != reference.shape:
+        return f"shape {list(actual.shape)} instead of {list(reference.shape)}"
+    if out_dtype.kind != "float":
+        wrong = actual != reference.astype(actual.dtype)
+        return _report(wrong, actual, reference, np.zeros(reference.shape))
+    a, r = actual.astype(_WIDE), reference.astype(_WIDE)
+    limit = _FORMATS[out_dtype.short].overflow
+    with np.errstate(all="ignore"):
+        close = np.abs(a - r) <= tolerance
+        past = (np.abs(r) + tolerance >= limit) & np.isinf(a) & (np.signbit(a) == np.signbit(r))
+        must_be_infinite = np.isfinite(r) & (np.abs(r) - tolerance >= limit)
+        right = np.where(must_be_infinite, past, np.isfinite(a) & close | past)
+        right = np.where(np.isfinite(r), right, (a == r) | (np.isnan(a) & np.isnan(r)))
+        if bits:
+            right &= np.isnan(r) | (np.signbit(a) == np.signbit(r))
+    return _report(~right, actual, reference, tolerance)
+
+
+def _report(wrong: Any, actual: Any, reference: Any, tolerance: Any) -> str | None:
+    if not np.any(wrong):
+        return None
+    where = tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()
+    return (
+        f"{int(np.sum(wrong))} of {wrong.size} elements are wrong, first at {list(where)}: "
+        f"{actual[where]!s} instead of {reference[where]!s}, allowed error "
+        f"{float(np.asarray(tolerance)[where]):.3g}"
+    )

@@ -1,0 +1,133 @@
+"""argmax(x, axis): where the largest element stands.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anyhal.dtypes import dtype as dtype_of
+from anyhal.errors import InvalidArgumentError
+from anyhal.ops._checks import FLOATS, INDICES, NUMBERS, check_dtype, output_dtype
+from anyhal.ops._oracle import wide
+from anyhal.ops._spec import (
+    Arg,
+    Attr,
+    Lowered,
+    OpSpec,
+    Sample,
+    TensorSpec,
+    describe,
+    normalize_axis,
+)
+from anyhal.ops._trace import Trace, Value
+
+
+def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
+    (x,) = inputs
+    assert x is not None
+    check_dtype("argmax", "x", x, NUMBERS)
+    axis = normalize_axis("argmax", attrs["axis"], x)
+    kept = (1,) if attrs["keepdims"] else ()
+    shape = x.shape[:axis] + kept + x.shape[axis + 1 :]
+    out = TensorSpec.dense(output_dtype("argmax", attrs["dtype"], *INDICES[:1], INDICES[1:]), shape)
+    if x.size == 0 and out.size > 0:
+        raise InvalidArgumentError(
+            f"argmax: {describe(x)} is empty along axis {attrs['axis']}, and nothing has no "
+            "largest; check the size first"
+        )
+    return out
+
+
+def lower(
+    inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: TensorSpec
+) -> Lowered:
+    (x,) = inputs
+    assert x is not None
+    axis = normalize_axis("argmax", attrs["axis"], x)
+    return [x], {"axis": axis}, out if attrs["keepdims"] else out.expand_dims(axis)
+
+
+def cost(
+    inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: TensorSpec
+) -> tuple[float, float]:
+    (x,) = inputs
+    assert x is not None
+    return float(x.size), float(x.nbytes + out.nbytes)
+
+
+def decompose(
+    trace: Trace, inputs: Sequence[Value | None], attrs: Mapping[str, Any], out: Value
+) -> None:
+    (x,) = inputs
+    assert x is not None
+    if out.spec.size == 0:
+        return
+    axis = normalize_axis("argmax", attrs["axis"], x.spec)
+    top = trace("reduce", x, fn="max", axis=axis, keepdims=True)
+    hit = trace.binary("equal", x, top)
+    if x.dtype.short in FLOATS:
+        # A NaN makes the maximum NaN, and nothing equals it; without a NaN this changes nothing.
+        hit = trace.binary("logical_or", hit, trace.unary("isnan", x))
+    size = x.shape[axis]
+    numbers = np.arange(size).reshape(-1, *(1,) * (x.spec.rank - axis - 1))
+    place = trace("where", hit, trace.constant(numbers, out.dtype), trace.constant(size, out.dtype))
+    trace("reduce", place, fn="min", axis=axis, keepdims=attrs["keepdims"], out=out)
+
+
+def reference(x: Any, axis: int = -1, keepdims: bool = False, dtype: str | None = None) -> Any:
+    # NumPy has both rules: the first NaN, else the lowest index of the maximum.
+    if x.size == 0:
+        return np.zeros(np.sum(x, axis=axis, keepdims=keepdims).shape, np.int64)
+    return np.argmax(wide(x), axis=axis, keepdims=keepdims)
+
+
+def samples(rng: np.random.Generator) -> Iterator[Sample]:
+    for short in NUMBERS:
+        x = (4 * rng.standard_normal((3, 17, 2))).astype(dtype_of(short).numpy)
+        for axis in (0, 1, -1):
+            yield Sample(f"axis {axis} {short}", (x,), {"axis": axis})
+    rows = np.array(
+        [
+            [1, 3, 3, 2],
+            [np.nan, 5, np.nan, 1],
+            [1, np.inf, np.nan, 0],
+            [-np.inf] * 4,
+            [-0.0, 0, 0, 0],
+        ],
+        np.float32,
+    )
+    yield Sample("ties and NaN", (rows,), {"axis": -1, "keepdims": True})
+    yield Sample("to i32", (rows,), {"axis": 1, "dtype": "int32"})
+    yield Sample("wide", (rng.standard_normal((1, 1001)).astype(np.float32),))
+    yield Sample("no rows", (rows[:0],))
+
+
+SPEC = OpSpec(
+    id=19,
+    name="argmax",
+    since="0.1",
+    summary="out = the index of the largest element along `axis`.",
+    inputs=(Arg("x", "[..., N, ...]"),),
+    output=Arg("out", "[..., ...], or [..., 1, ...] with keepdims"),
+    attrs=(
+        Attr("axis", "axis", default=-1, c_type="int32_t"),
+        Attr("keepdims", "bool", default=False, doc="keep the axis with size 1"),
+        Attr("dtype", "dtype", default=None, doc="int64 or int32"),
+    ),
+    dtypes={name: name for name in NUMBERS},
+    special="the lowest index wins; NaN counts as the largest; -0 and 0 are equal; N = 0 is an "
+    "error",
+    aliasing="none",
+    bound="exact",
+    source="array API 2024.12 argmax; ties and NaN as NumPy",
+    infer=infer,
+    lower=lower,
+    cost=cost,
+    reference=reference,
+    samples=samples,
+    decompose=decompose,
+)

@@ -1,0 +1,190 @@
+"""What policy is told: devices, verdicts, candidates, the caller's contract. Plain data only.
+SPDX-License-Identifier: Apache-2.0
+
+The runtime fills these records in; a decision made from them can be made again anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Form = Literal["fused", "decomposed"]
+Support = Literal["yes", "no", "prepare_knows"]
+Fallback = Literal["never", "decompose", "any"]
+
+STATES = ("certified", "self-tested", "provisional", "uncertified", "quarantined")
+FALLBACKS: tuple[Fallback, ...] = ("never", "decompose", "any")
+
+
+@dataclass(frozen=True)
+class DeviceFact:
+    """One device as one backend offers it."""
+
+    name: str  # chip:index
+    backend: str
+    rank: int = 0  # of the manifest: higher is preferred
+    state: str = "uncertified"
+    identity: str = ""  # UUID or bus address: the same physical thing has the same one everywhere
+    arch: str = ""
+    integrated: bool = False
+    display_only: bool = False
+    memory_bytes: int = 0
+    memory_kinds: tuple[str, ...] = ()
+    own_threads: int = 0
+    why_not: str = ""  # set when it cannot be used at all (lost, left out by the user)
+    note: str = ""  # what limits it now, such as a missing library
+
+
+@dataclass(frozen=True)
+class RefusedBackend:
+    """A backend that was found but gave no devices, and the sentence of the stage that refused."""
+
+    name: str
+    path: str
+    stage: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known about this process's devices."""
+
+    devices: tuple[DeviceFact, ...] = ()
+    refused: tuple[RefusedBackend, ...] = ()
+    searched: tuple[str, ...] = ()
+
+    def device(self, name: str) -> DeviceFact | None:
+        return next((d for d in self.devices if d.name == name), None)
+
+
+@dataclass(frozen=True)
+class Want:
+    """A layout that a backend needs for one operand; the core copies into it, visibly."""
+
+    operand: int
+    layout: str
+    alignment: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A backend's answer about one operation."""
+
+    support: Support
+    reason: str = ""  # typed word when support is "no"
+    operand: int = -1  # the operand the reason is about; -1 = none in particular
+    cost_ns: int = 0  # estimate of one run; 0 = unknown
+    wants: tuple[Want, ...] = ()
+    text: str = ""  # the backend's own sentence, if it gave one
+
+    @property
+    def accepts(self) -> bool:
+        return self.support != "no"
+
+
+@dataclass(frozen=True)
+class OperandFact:
+    """One operand: as messages write it, where it is, how much a copy would move."""
+
+    text: str  # "f32[4,8]"
+    device: str  # "" for an absent operand or a value that has no home yet
+    nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class CallFact:
+    """The operation that is to run."""
+
+    op: str
+    operands: tuple[OperandFact, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    device: str = ""  # where it should run when no operand says so: the scope's device
+
+    def __str__(self) -> str:
+        given = [f"{k}={v}" for k, v in self.attrs.items() if v is not None]
+        return " ".join([self.op, *(o.text for o in self.operands), *given])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to run the call: on a device, whole or as core ops.
+
+    `verdicts` pairs each op that would run with the answer to it: one pair when fused, one per core
+    op when decomposed, none when the op has no such form.
+    """
+
+    device: DeviceFact
+    form: Form
+    verdicts: tuple[tuple[str, Verdict], ...]
+
+    @property
+    def accepts(self) -> bool:
+        return bool(self.verdicts) and all(v.accepts for _, v in self.verdicts)
+
+    @property
+    def cost_ns(self) -> int:
+        """Estimate of one run, 0 when any part of it is unknown."""
+        costs = [v.cost_ns for _, v in self.verdicts]
+        return sum(costs) if all(costs) else 0
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What the caller allows: per process, scope or call."""
+
+    fallback: Fallback = "decompose"
+    numerics: str = "strict"
+    allow_uncertified: tuple[str, ...] = ()  # devices or chips, by name
+
+    def allows_uncertified(self, device: DeviceFact) -> bool:
+        return bool({device.name, device.backend, device.identity} & set(self.allow_uncertified))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Bytes that must move before the op can run."""
+
+    operand: int
+    source: str
+    target: str
+    nbytes: int
+    why: Literal["device", "layout"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why one candidate is not the choice."""
+
+    device: str
+    form: Form
+    reason: str  # a typed word
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Where the call runs, in which form, and why nothing else was taken.
+
+    `choice` is "" when nothing may run it; `sentence` then says what to do.
+    """
+
+    call: str
+    choice: str
+    form: Form
+    state: str
+    sentence: str
+    copies: tuple[Copy, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    considered: tuple[Candidate, ...] = ()
+    cost_ns: int = 0
+
+    def __str__(self) -> str:
+        lines = [self.sentence]
+        lines += [f"  not {r.form} on {r.device}: {r.sentence}" for r in self.refusals]
+        lines += [
+            f"  copies operand {c.operand} ({c.nbytes} bytes) {c.source} -> {c.target}: {c.why}"
+            for c in self.copies
+        ]
+        return "\n".join(lines)

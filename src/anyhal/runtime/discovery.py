@@ -1,0 +1,330 @@
+"""Finds backends: where they may lie, whether their files can be trusted, what they depend on.
+SPDX-License-Identifier: Apache-2.0
+
+Opens no library. Each backend walks the first five loader stages (found, manifest, architecture,
+trust, dependencies); the core walks the rest. The first failure is kept. Never looks into the
+current directory; what others can write is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+
+from anyhal import settings
+from anyhal.runtime.manifest import FILE_NAME, Manifest, ManifestError, read_manifest
+from anyhal.runtime.vendor import locate_library
+
+STAGES = ("found", "manifest", "architecture", "trust", "dependencies")
+ENTRY_POINTS = "anyhal.backends"
+SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
+
+# ELF header, offset 18: e_machine (System V ABI, "ELF header").
+_ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One loader stage of one backend."""
+
+    stage: str
+    status: str  # "ok", "failed", "skipped"
+    file: str
+    reason: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class BackendRecord:
+    """A backend as found on disk. `error` is the sentence of the first stage that failed."""
+
+    name: str
+    path: Path  # its folder
+    origin: str  # what led there
+    stages: tuple[Stage, ...]
+    manifest: Manifest | None = None
+    library: Path | None = None
+    sha256: str = ""
+    settings: tuple[tuple[str, str], ...] = ()
+    state: str = UNCERTIFIED
+    notes: tuple[str, ...] = ()  # what is missing without stopping it
+    error: str | None = None
+    hidden: bool = False  # test equipment that nobody asked for
+
+    @property
+    def failed_stage(self) -> str:
+        return next((s.stage for s in self.stages if s.status == "failed"), "")
+
+
+@dataclass(frozen=True)
+class Root:
+    """A folder that may hold backends, and who named it."""
+
+    path: Path
+    origin: str
+    strict: bool = True  # ownership counts too; not for folders of installed packages
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """All that was found, in search order, and where."""
+
+    backends: tuple[BackendRecord, ...]
+    searched: tuple[str, ...]
+
+
+def package_folder() -> Path:
+    return Path(__file__).resolve().parents[1]
+
+
+def discover(
+    *,
+    roots: Iterable[Root] | None = None,
+    hashes: dict[str, str] | None = None,
+    test_script: str | None = None,
+    asked: Iterable[str] = (),
+) -> Discovery:
+    """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`."""
+    wanted = frozenset(asked)
+    if test_script is None:
+        test_script = settings.FAKE.read()
+    found: list[BackendRecord] = []
+    searched: list[str] = []
+    seen_files: dict[tuple[int, int], Path] = {}
+    seen_names: dict[str, Path] = {}
+    known_hashes = build_hashes() if hashes is None else hashes
+    for root in list(default_roots()) if roots is None else list(roots):
+        searched.append(f"{root.path} ({root.origin})")
+        for folder in _backend_folders(root.path):
+            record = _Walk(folder, root, known_hashes, test_script, seen_files, seen_names).record()
+            if record.manifest is not None and record.manifest.test_equipment:
+                record = replace(record, hidden=test_script is None and record.name not in wanted)
+            found.append(record)
+    return Discovery(tuple(found), tuple(searched))
+
+
+def default_roots() -> Iterator[Root]:
+    """The environment's folders, then installed plugins, then the package's own."""
+    for path in settings.BACKEND_PATH.read():
+        yield Root(path, settings.BACKEND_PATH.name)
+    for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
+        yield from _plugin_root(entry)
+    yield Root(package_folder() / "backends", "the package itself", strict=False)
+
+
+def _plugin_root(entry: metadata.EntryPoint) -> Iterator[Root]:
+    """The folder that a plugin's entry point names; a plugin that fails costs only itself."""
+    try:
+        value = entry.load()
+        path = Path(value() if callable(value) else value)
+    except Exception as why:  # any import error of a foreign package
+        yield Root(Path(os.devnull), f"entry point {entry.name}, which failed: {why}")
+        return
+    if path.is_absolute():
+        yield Root(path, f"entry point {entry.name}", strict=False)
+
+
+def build_hashes() -> dict[str, str]:
+    """sha256 of each library that this build made, by its path under the package."""
+    try:
+        data = json.loads((package_folder() / "_build_hashes.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(key): str(value) for key, value in data.items()}
+
+
+def _backend_folders(root: Path) -> list[Path]:
+    """`root` itself when it holds a manifest, else those of its folders that do."""
+    try:
+        if (root / FILE_NAME).is_file():
+            return [root]
+        return sorted(p for p in root.iterdir() if (p / FILE_NAME).is_file())
+    except OSError:
+        return []
+
+
+def writable_by_others(path: Path, owner_matters: bool = True) -> str:
+    """Who else may replace the file or folder at `path`, as a sentence part, or "".
+
+    With `owner_matters` every folder on the way counts, and so do owner and group; without, only
+    the right of everybody to write the thing itself: who owns an installed package is the
+    interpreter's concern, which runs its code already.
+    """
+    if not owner_matters:
+        everybody = path.stat().st_mode & stat.S_IWOTH
+        return f"{path} can be written by everybody" if everybody else ""
+    for step in (path, *path.parents):
+        info = step.stat()
+        if info.st_uid not in {0, os.geteuid()}:
+            return f"{step} belongs to user {info.st_uid}"
+        # In a sticky folder such as /tmp others cannot replace what is mine.
+        sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX) and step != path
+        if info.st_mode & stat.S_IWOTH and not sticky:
+            return f"{step} can be written by everybody"
+        if info.st_mode & stat.S_IWGRP and info.st_gid not in {0, os.getegid()} and not sticky:
+            return f"{step} can be written by group {info.st_gid}"
+    return ""
+
+
+@dataclass
+class _Walk:
+    """One backend on its way through the stages."""
+
+    folder: Path
+    root: Root
+    hashes: dict[str, str]
+    test_script: str | None
+    seen_files: dict[tuple[int, int], Path]
+    seen_names: dict[str, Path]
+    stages: list[Stage] = field(default_factory=list)
+    manifest: Manifest | None = None
+    library: Path | None = None
+    sha256: str = ""
+    state: str = UNCERTIFIED
+    given: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def record(self) -> BackendRecord:
+        steps: tuple[Callable[[], tuple[str, str, str] | None], ...] = (
+            self._found,
+            self._manifest,
+            self._architecture,
+            self._trust,
+            self._dependencies,
+        )
+        error: str | None = None
+        for name, step in zip(STAGES, steps, strict=True):
+            if error is not None:
+                self.stages.append(Stage(name, "skipped", str(self.folder)))
+                continue
+            try:
+                failure = step()
+            except OSError as why:
+                failure = (str(why.filename or self.folder), why.strerror or str(why), "repair it")
+            if failure is None:
+                self.stages.append(Stage(name, "ok", str(self.library or self.folder)))
+                continue
+            file, reason, hint = failure
+            self.stages.append(Stage(name, "failed", file, reason, hint))
+            error = f"backend {self._name} was refused at stage {name}: {file}: {reason}; {hint}"
+        if error is None:
+            self.seen_names[self._name] = self.folder
+        return BackendRecord(
+            name=self._name,
+            path=self.folder,
+            origin=self.root.origin,
+            stages=tuple(self.stages),
+            manifest=self.manifest,
+            library=self.library,
+            sha256=self.sha256,
+            settings=tuple(sorted(self.given.items())),
+            state=self.state,
+            notes=tuple(self.notes),
+            error=error,
+        )
+
+    @property
+    def _name(self) -> str:
+        return self.manifest.name if self.manifest else self.folder.name
+
+    # Each stage answers None, or (file, reason, hint) of its failure.
+
+    def _found(self) -> tuple[str, str, str] | None:
+        self.folder = self.folder.resolve(strict=True)
+        for path in (self.folder, self.folder / FILE_NAME):
+            writer = writable_by_others(path, self.root.strict)
+            if not writer:
+                continue
+            return str(self.folder), writer, "take that right away (chmod go-w) or move the folder"
+        return None
+
+    def _manifest(self) -> tuple[str, str, str] | None:
+        file = self.folder / FILE_NAME
+        try:
+            self.manifest = read_manifest(file)
+        except ManifestError as why:
+            reason, _, hint = str(why).rpartition("; ")
+            return str(file), reason, hint
+        other = self.seen_names.get(self.manifest.name)
+        if other is not None and other != self.folder:
+            reason = f"the name {self.manifest.name!r} is taken by {other}, which was found first"
+            return str(file), reason, "remove one of the two from the search path"
+        return None
+
+    def _architecture(self) -> tuple[str, str, str] | None:
+        assert self.manifest is not None
+        here = platform.machine()
+        if self.manifest.machines and here not in self.manifest.machines:
+            reason = f"it is for {', '.join(self.manifest.machines)}, this machine is {here}"
+            return str(self.folder / FILE_NAME), reason, "install the build for this machine"
+        library = self.folder / self.manifest.library
+        if not library.is_file():
+            return str(library), "there is no such file", "build it, or install the backend again"
+        with library.open("rb") as stream:
+            head = stream.read(20)
+        if len(head) < 20 or head[:4] != b"\x7fELF":
+            return str(library), "it is not an ELF library", "build it, or install it again"
+        machine = _ELF_MACHINES.get(int.from_bytes(head[18:20], "little"), "another machine")
+        if machine != here:
+            reason = f"it is built for {machine}, this machine is {here}"
+            return str(library), reason, "install the build for this machine"
+        self.library = library
+        return None
+
+    def _trust(self) -> tuple[str, str, str] | None:
+        assert self.manifest is not None and self.library is not None
+        library = self.library.resolve(strict=True)
+        info = library.stat()
+        first = self.seen_files.setdefault((info.st_dev, info.st_ino), library)
+        if first != library:
+            return str(library), f"it is the same file as {first}", "remove one of the two"
+        writer = writable_by_others(library, self.root.strict)
+        if writer:
+            return str(library), writer, "take that right away (chmod go-w)"
+        self.library = library
+        self.sha256 = hash_of(library)
+        return self._against_build(library)
+
+    def _against_build(self, library: Path) -> tuple[str, str, str] | None:
+        """Self-tested is what this build made, in its place and unchanged."""
+        try:
+            key = library.relative_to(package_folder()).as_posix()
+        except ValueError:
+            return None  # a stranger: uncertified
+        expected = self.hashes.get(key)
+        if expected is None:
+            return None
+        if expected != self.sha256:
+            reason = (
+                f"its hash {self.sha256[:16]} is not the build's {expected[:16]}: it was changed"
+            )
+            return str(library), reason, "install anyhal again"
+        self.state = SELF_TESTED
+        return None
+
+    def _dependencies(self) -> tuple[str, str, str] | None:
+        assert self.manifest is not None
+        if self.manifest.test_equipment and self.test_script not in (None, "1"):
+            self.given["script"] = str(self.test_script)
+        for wanted in self.manifest.libraries:
+            path, why = locate_library(wanted)
+            self.given[wanted.setting] = str(path) if path else ""
+            if path is not None:
+                continue
+            sentence = wanted.missing or f"{wanted.file} of {wanted.package} is missing"
+            if wanted.required:
+                return wanted.file, why, f"pip install {wanted.package!r}"
+            self.notes.append(f"{sentence} ({why})")
+        return None
+
+
+def hash_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

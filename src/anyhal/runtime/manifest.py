@@ -1,0 +1,138 @@
+"""backend.toml: what a backend says about itself, read strictly before any of its code runs.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = "backend.toml"
+MAX_BYTES = 64 * 1024  # a manifest is a page of text; more is not one
+
+
+class ManifestError(ValueError):
+    """What is wrong with a manifest, and what to write instead."""
+
+
+@dataclass(frozen=True)
+class VendorLibrary:
+    """A library that an installed distribution carries; its path becomes an instance setting."""
+
+    setting: str
+    package: str
+    file: str
+    versions: str = ""
+    required: bool = False
+    missing: str = ""  # the sentence to show when it is not there
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One row of text per field of backend.toml."""
+
+    name: str
+    vendor: str
+    library: str
+    abi: str
+    licence: str
+    summary: str
+    rank: int = 0
+    own_threads: bool = False
+    test_equipment: bool = False
+    machines: tuple[str, ...] = ()  # empty: any
+    libraries: tuple[VendorLibrary, ...] = ()
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_LIBRARY = re.compile(r"[A-Za-z0-9_.+-]+\.so(\.[0-9]+)*")
+_ABI = re.compile(r"\d+\.\d+")
+
+_KEYS: dict[str, type] = {
+    "name": str,
+    "vendor": str,
+    "library": str,
+    "abi": str,
+    "licence": str,
+    "summary": str,
+    "rank": int,
+    "own_threads": bool,
+    "test_equipment": bool,
+    "hardware": dict,
+    "libraries": list,
+}
+_REQUIRED = ("name", "vendor", "library", "abi", "licence", "summary")
+_HARDWARE: dict[str, type] = {"machine": list}
+_LIBRARY_KEYS: dict[str, type] = {
+    "setting": str,
+    "package": str,
+    "file": str,
+    "versions": str,
+    "required": bool,
+    "missing": str,
+}
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
+    if path.stat().st_size > MAX_BYTES:
+        raise ManifestError(f"it is larger than {MAX_BYTES} bytes; a manifest is a page of text")
+    try:
+        data = tomllib.loads(path.read_bytes().decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as why:
+        raise ManifestError(f"it is not TOML ({why}); write it as the guide shows") from None
+    _check(data, _KEYS, _REQUIRED, "")
+    hardware = data.get("hardware", {})
+    _check(hardware, _HARDWARE, (), "hardware.")
+    manifest = Manifest(
+        **{k: data[k] for k in _KEYS if k in data and k not in ("hardware", "libraries")},
+        machines=_strings(hardware.get("machine", []), "hardware.machine"),
+        libraries=tuple(_vendor_library(row) for row in data.get("libraries", [])),
+    )
+    if not _NAME.fullmatch(manifest.name):
+        raise ManifestError(f"name {manifest.name!r} is not one lower-case word; rename it")
+    if not _LIBRARY.fullmatch(manifest.library):
+        raise ManifestError(
+            f"library {manifest.library!r} is not a file name ending in .so; write the name of the"
+            " file beside this manifest, without a folder"
+        )
+    if not _ABI.fullmatch(manifest.abi):
+        raise ManifestError(f"abi {manifest.abi!r} is not a version; write it like 0.1")
+    return manifest
+
+
+def _check(
+    data: Mapping[str, Any], keys: Mapping[str, type], required: tuple[str, ...], where: str
+) -> None:
+    for key, value in data.items():
+        if key not in keys:
+            near = get_close_matches(key, list(keys), n=1)
+            hint = f"did you mean {where}{near[0]}?" if near else "remove it"
+            raise ManifestError(f"key {where}{key} is not known; {hint}")
+        if type(value) is not keys[key]:
+            raise ManifestError(
+                f"{where}{key} is {type(value).__name__}, not {keys[key].__name__}; correct it"
+            )
+    for key in required:
+        if key not in data:
+            raise ManifestError(f"key {where}{key} is missing; add it")
+
+
+def _strings(values: list[Any], where: str) -> tuple[str, ...]:
+    if not all(isinstance(value, str) for value in values):
+        raise ManifestError(f"{where} holds something other than text; correct it")
+    return tuple(values)
+
+
+def _vendor_library(row: Any) -> VendorLibrary:
+    if not isinstance(row, dict):
+        raise ManifestError("libraries holds something other than tables; write [[libraries]]")
+    _check(row, _LIBRARY_KEYS, ("setting", "package", "file"), "libraries.")
+    if "/" in row["file"]:
+        raise ManifestError(f"libraries.file {row['file']!r} has a folder; write the file name")
+    return VendorLibrary(**row)

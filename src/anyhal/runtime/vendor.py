@@ -1,0 +1,56 @@
+"""Finds a vendor library by what an installed distribution says it carries, as an absolute path.
+SPDX-License-Identifier: Apache-2.0
+
+Never by bare name, never on a search path: the file list of the distribution is the only source.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+
+from anyhal.runtime.manifest import VendorLibrary
+
+_CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*(\d+(?:\.\d+)*)")
+
+
+def locate_library(wanted: VendorLibrary) -> tuple[Path | None, str]:
+    """The library's path, or None and why: not installed, wrong version, file absent."""
+    try:
+        distribution = metadata.distribution(wanted.package)
+    except metadata.PackageNotFoundError:
+        return None, f"{wanted.package} is not installed"
+    version = distribution.version
+    if wanted.versions and not version_matches(version, wanted.versions):
+        return None, f"{wanted.package} {version} is installed, {wanted.versions} is needed"
+    for entry in distribution.files or ():
+        if entry.name == wanted.file:
+            path = Path(str(distribution.locate_file(entry))).resolve()
+            if path.is_file():
+                return path, ""
+    return None, f"{wanted.package} {version} has no file {wanted.file}"
+
+
+def version_matches(version: str, clauses: str) -> bool:
+    """Whether a release such as 2023.2.0 meets ">=2023.2,<2024". Unreadable clauses never match."""
+    release = _release(version)
+    for clause in clauses.split(","):
+        found = _CLAUSE.fullmatch(clause.strip())
+        if found is None:
+            return False
+        sign, bound = found[1], _release(found[2])
+        order = (release > bound) - (release < bound)
+        allowed = {"==": (0,), "!=": (-1, 1), ">=": (0, 1), "<=": (-1, 0), ">": (1,), "<": (-1,)}
+        if order not in allowed[sign]:
+            return False
+    return True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers before any pre-release letter, without trailing zeros: 2.0 equals 2."""
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(part) for part in found[0].split(".")] if found else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

@@ -1,0 +1,242 @@
+"""Every environment variable that anyhal reads: name, type, default, meaning.
+SPDX-License-Identifier: Apache-2.0
+
+Nothing else reads any. A variable that is unset or empty gives its default. A process with more
+rights than its user has (set-uid, set-gid) ignores them all: a variable must not become a library
+path there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from anyhal.errors import InvalidArgumentError, NotFoundError
+
+__all__ = ["TABLE", "Setting", "environment_is_trusted", "setting", "unknown_names"]
+
+T_co = TypeVar("T_co", covariant=True)
+PREFIX = "ANYHAL_"
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T_co]):
+    """One variable. `parse` raises ValueError with the reason, without the variable's name."""
+
+    name: str
+    kind: str
+    default: T_co
+    default_text: str
+    meaning: str
+    parse: Callable[[str], T_co]
+    advice: str  # what to do, as the end of the error sentence
+
+    def read(self, environ: Mapping[str, str] | None = None) -> T_co:
+        """The value now. InvalidArgumentError says what is wrong and what to write."""
+        if environ is None:
+            if not environment_is_trusted():
+                return self.default
+            environ = os.environ
+        text = environ.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as why:
+            raise InvalidArgumentError(
+                f"cannot read the environment variable {self.name}={text!r}: {why}; {self.advice}"
+            ) from None
+
+
+def environment_is_trusted() -> bool:
+    """Whether this process has the rights of the user who started it, and no more."""
+    real_uid, effective_uid, saved_uid = os.getresuid()
+    real_gid, effective_gid, saved_gid = os.getresgid()
+    return real_uid == effective_uid == saved_uid and real_gid == effective_gid == saved_gid
+
+
+def _absolute(text: str) -> Path:
+    if not os.path.isabs(text):
+        raise ValueError(f"{text!r} is a relative path, which depends on the current directory")
+    return Path(text)
+
+
+def _absolute_list(text: str) -> tuple[Path, ...]:
+    return tuple(_absolute(part) for part in text.split(os.pathsep) if part)
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError("it is not a whole number of at least 1")
+    return int(text)
+
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+}
+
+
+def _bytes(text: str) -> int:
+    digits = text.rstrip("bBkKmMgGiI ")
+    unit = text[len(digits) :].strip().lower()
+    if not digits.isascii() or not digits.isdigit() or unit not in _UNITS:
+        raise ValueError("it is not a number of bytes")
+    return int(digits) * _UNITS[unit]
+
+
+_WORDS = {"1": True, "true": True, "yes": True, "on": True}
+_WORDS |= {"0": False, "false": False, "no": False, "off": False}
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in _WORDS:
+        raise ValueError("it is neither yes nor no")
+    return _WORDS[text.lower()]
+
+
+LOG_LEVELS = ("debug", "info", "warning", "error", "off")
+
+
+def _level(text: str) -> str:
+    if text.lower() not in LOG_LEVELS:
+        near = get_close_matches(text.lower(), LOG_LEVELS, n=1)
+        raise ValueError("it is no log level" + (f", did you mean {near[0]!r}?" if near else ""))
+    return text.lower()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+BACKEND_PATH = Setting[tuple[Path, ...]](
+    "ANYHAL_BACKEND_PATH",
+    "folders",
+    (),
+    "none",
+    f"Folders searched for backends before all others, absolute, separated by {os.pathsep!r}: each"
+    " is a backend's folder (it holds backend.toml) or holds such folders. Refused where others can"
+    " write.",
+    _absolute_list,
+    "write absolute folders, such as /opt/vendor/backends",
+)
+CACHE = Setting[Path | None](
+    "ANYHAL_CACHE",
+    "folder",
+    None,
+    "$XDG_CACHE_HOME/anyhal, else ~/.cache/anyhal",
+    "Where fetched models and other things that can be made again are kept; absolute.",
+    _absolute,
+    "write an absolute folder, such as /var/cache/anyhal",
+)
+THREADS = Setting[int | None](
+    "ANYHAL_THREADS",
+    "count",
+    None,
+    "the processor cores this process may use (affinity and cgroup quota)",
+    "Threads that compute on the host, the caller among them; vendor libraries get none beside.",
+    _positive,
+    "write a count, such as 2",
+)
+VISIBLE_DEVICES = Setting[tuple[str, ...] | None](
+    "ANYHAL_VISIBLE_DEVICES",
+    "names",
+    None,
+    "all devices",
+    "The devices this process may see, comma separated, by name (chip:0), by chip (chip) or by"
+    " identity; one variable for every vendor. Others are left out before anything opens them.",
+    _names,
+    "write device names as `anyhal devices` prints them",
+)
+FAKE = Setting[str | None](
+    "ANYHAL_FAKE",
+    "text",
+    None,
+    "test equipment is hidden",
+    "Shows backends that are test equipment and hands them this text as their script; `1` is the"
+    " empty script.",
+    str,
+    "write a script or 1",
+)
+CONST_CACHE_BYTES = Setting[int](
+    "ANYHAL_CONST_CACHE_BYTES",
+    "bytes",
+    0,
+    "0",
+    "How much memory decompositions may spend on keeping expanded constants (such as dequantised"
+    " weights) from one call to the next. 0 expands them on every call.",
+    _bytes,
+    "write a number with an optional unit, such as 512MiB",
+)
+DEBUG_POOL = Setting[bool](
+    "ANYHAL_DEBUG_POOL",
+    "yes/no",
+    False,
+    "no",
+    "Fills every new block with NaN bytes, puts guard zones around it and checks them when it is"
+    " freed. Slow; finds writes outside an operand and reads of what was never written.",
+    _flag,
+    "write 1 or 0",
+)
+LOG = Setting[str](
+    "ANYHAL_LOG",
+    "level",
+    "warning",
+    "warning",
+    "The least grave message that core and backends print on stderr: "
+    + ", ".join(LOG_LEVELS)
+    + ".",
+    _level,
+    "write one of " + ", ".join(LOG_LEVELS),
+)
+
+TABLE: tuple[Setting[object], ...] = (
+    BACKEND_PATH,
+    CACHE,
+    CONST_CACHE_BYTES,
+    DEBUG_POOL,
+    FAKE,
+    LOG,
+    THREADS,
+    VISIBLE_DEVICES,
+)
+_BY_NAME = {row.name: row for row in TABLE}
+
+
+def setting(name: str) -> Setting[object]:
+    """The row of that name; NotFoundError suggests the nearest."""
+    if name not in _BY_NAME:
+        near = get_close_matches(name, list(_BY_NAME), n=1)
+        hint = f"did you mean {near[0]}?" if near else "known: " + ", ".join(_BY_NAME)
+        raise NotFoundError(f"no environment variable {name} is read by anyhal; {hint}")
+    return _BY_NAME[name]
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where things that can be made again are kept. Not created here."""
+    given = CACHE.read(environ)
+    if given is not None:
+        return given
+    home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "anyhal"
+
+
+def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
+    """Variables with our prefix that nothing reads, as sentences: most are spelling mistakes."""
+    found = []
+    for name in sorted(os.environ if environ is None else environ):
+        if name.startswith(PREFIX) and name not in _BY_NAME:
+            near = get_close_matches(name, list(_BY_NAME), n=1)
+            hint = f"did you mean {near[0]}?" if near else "unset it"
+            found.append(f"the environment variable {name} is not one that anyhal reads; {hint}")
+    return found

@@ -1,0 +1,8 @@
+"""Lets the front-end tests import the modules beside them.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

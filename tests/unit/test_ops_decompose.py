@@ -1,0 +1,50 @@
+"""Every decomposition, run by the references of the core ops, meets its op's own reference.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from trace_machine import Machine, output_spec
+
+from anyhal import ops
+from anyhal.conformance.cases import random_case
+from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.ops._spec import Blocks, OpSpec
+
+CORE = (
+    *("copy", "fill", "cast", "unary", "binary", "where", "reduce", "matmul", "gather"),
+    "scatter_add",
+)
+RICH = [spec for spec in ops.BY_NAME.values() if not spec.is_core]
+
+
+def test_the_ten_core_ops_are_the_ones_without_a_decomposition() -> None:
+    assert sorted(s.name for s in ops.BY_NAME.values() if s.is_core) == sorted(CORE)
+
+
+@pytest.mark.parametrize("spec", RICH, ids=lambda s: s.name)
+def test_decomposition_meets_the_reference(spec: OpSpec) -> None:
+    random = (random_case(spec.name, seed) for seed in range(60))
+    for sample in itertools.chain(spec.samples(np.random.default_rng(1)), random):
+        out = output_spec(spec, sample)
+        machine = Machine(spec, sample, out)
+        assert {c.op for c in machine.trace.calls} <= set(CORE), sample.label
+        want = spec.reference(*sample.inputs, **sample.attrs)
+        allowed = bound(spec.bound, spec, sample.inputs, sample.attrs, want, out.dtype)
+        wrong = mismatch(machine.result, want, allowed, out.dtype, bits=spec.bound == "exact")
+        assert wrong is None, f"{spec.name} {sample.label}: {wrong}"
+
+
+@pytest.mark.parametrize("spec", RICH, ids=lambda s: s.name)
+def test_decomposition_writes_no_input(spec: OpSpec) -> None:
+    for sample in spec.samples(np.random.default_rng(2)):
+        machine = Machine(spec, sample, output_spec(spec, sample))
+        first = 1 if spec.aliasing == "required" else 0
+        for i, x in enumerate(sample.inputs[first:], first):
+            if x is not None:
+                data = x.data if isinstance(x, Blocks) else x
+                assert machine.memory["operand", i].tobytes() == data.tobytes(), sample.label

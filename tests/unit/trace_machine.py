@@ -1,0 +1,102 @@
+"""Runs a decomposition with the registry's references: what an ideal backend would answer.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anyhal import ops
+from anyhal.dtypes import DType, dtype
+from anyhal.ops._oracle import rounded
+from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
+from anyhal.ops._trace import Trace, Value
+
+
+def spec_of(x: Any) -> TensorSpec | None:
+    """The dense description of a sample's input."""
+    if x is None:
+        return None
+    return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
+
+
+def full_attrs(spec: OpSpec, sample: Sample) -> dict[str, Any]:
+    return {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+
+
+def output_spec(spec: OpSpec, sample: Sample) -> TensorSpec:
+    if spec.shape_from_out:
+        assert sample.out_shape is not None
+        return TensorSpec.dense(dtype(sample.inputs[0].dtype), sample.out_shape)
+    return spec.infer([spec_of(x) for x in sample.inputs], full_attrs(spec, sample))
+
+
+def _buffer(x: Any) -> Any:
+    data = x.data if isinstance(x, Blocks) else np.ascontiguousarray(x)
+    return np.frombuffer(data.tobytes(), np.uint8).copy()
+
+
+class Machine:
+    """Operands, temporaries and constants as bytes; `calls` are executed one by one."""
+
+    def __init__(self, spec: OpSpec, sample: Sample, out: TensorSpec) -> None:
+        self.trace = Trace(ops.lookup)
+        inputs = [spec_of(x) for x in sample.inputs]
+        values = [None if s is None else Value("operand", i, s) for i, s in enumerate(inputs)]
+        place = 0 if spec.aliasing == "required" else len(inputs)
+        result = Value("operand", place, out)
+        assert spec.decompose is not None
+        spec.decompose(self.trace, values, full_attrs(spec, sample), result)
+        self.memory: dict[tuple[str, int], Any] = {
+            ("operand", i): _buffer(x) for i, x in enumerate(sample.inputs) if x is not None
+        }
+        # Poisoned: a float read before it is written is NaN.
+        self.memory.setdefault(("operand", place), np.full(out.nbytes, 0xFF, np.uint8))
+        for i, temp in enumerate(self.trace.temps):
+            self.memory["temp", i] = np.full(temp.nbytes, 0xFF, np.uint8)
+        for i, constant in enumerate(self.trace.constants):
+            self.memory["constant", i] = _buffer(constant)
+        for call in self.trace.calls:
+            self._run(call)
+        self.result = self.view(result)
+
+    def view(self, v: Value) -> Any:
+        """The elements as an ndarray over the memory; blocks as opaque items."""
+        d: DType = v.dtype
+        item = np.dtype((np.void, d.block_bytes)) if d.is_block else d.numpy
+        assert item is not None
+        shape = v.shape
+        if d.is_block:
+            shape = (*shape[:-1], shape[-1] // d.block_elements)
+        strides = tuple(s * item.itemsize for s in v.spec.strides)
+        if 0 in shape:
+            return np.empty(shape, item)
+        return np.ndarray(shape, item, self.memory[v.kind, v.index].data, v.offset, strides)
+
+    def _load(self, v: Value | None) -> Any:
+        if v is None:
+            return None
+        a = self.view(v)
+        if v.dtype.is_block:
+            data = np.frombuffer(a.tobytes(), np.uint8).reshape(-1, v.dtype.block_bytes)
+            return Blocks(data, v.dtype, v.shape)
+        return a.copy()
+
+    def _run(self, call: Any) -> None:
+        op, out = ops.lookup(call.op), call.out
+        inputs = [None if v is None else v.spec for v in call.inputs]
+        if not op.shape_from_out:
+            inferred = op.infer(inputs, call.attrs)
+            assert (inferred.dtype, inferred.shape) == (out.dtype, out.shape), call
+        lowered, attrs, out_view = op.lower(inputs, call.attrs, out.spec)
+        assert len(lowered) == len(inputs) and out_view.size == out.spec.size
+        assert set(attrs) == {a.name for a in op.attrs if a.c_type}
+        if out.dtype.is_block:  # gather of whole blocks
+            assert call.op == "gather"
+            rows = self.view(call.inputs[0])
+            self.view(out)[...] = np.take(rows, self._load(call.inputs[1]), call.attrs["axis"])
+            return
+        found = op.reference(*(self._load(v) for v in call.inputs), **call.attrs)
+        self.view(out)[...] = np.broadcast_to(rounded(np.asarray(found), out.dtype), out.shape)
