@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import abi_layout
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,8 +18,6 @@ INCLUDE = ROOT / "include"
 HEADER = (INCLUDE / "anyhal/backend.h").read_text()
 TABLE = Path(__file__).with_name("layout_0_1.c")
 
-sys.path.insert(0, str(ROOT / "tools"))
-import abi_layout
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
 DIALECTS = {"C11": ("c", "c11"), "C++17": ("c++", "c++17")}

@@ -6,14 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
+import abi_layout
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-import abi_layout
 
 LAST_FIELD = "  uint64_t failed_tag;   /* tag of the call that failed */\n"
 

@@ -4,11 +4,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from trace_machine import Machine, output_spec
 
 from anyhal import ops
+from anyhal.conformance.cases import random_case
 from anyhal.conformance.tolerance import bound, mismatch
 from anyhal.ops._spec import Blocks, OpSpec
 
@@ -25,7 +28,8 @@ def test_the_ten_core_ops_are_the_ones_without_a_decomposition() -> None:
 
 @pytest.mark.parametrize("spec", RICH, ids=lambda s: s.name)
 def test_decomposition_meets_the_reference(spec: OpSpec) -> None:
-    for sample in spec.samples(np.random.default_rng(1)):
+    random = (random_case(spec.name, seed) for seed in range(60))
+    for sample in itertools.chain(spec.samples(np.random.default_rng(1)), random):
         out = output_spec(spec, sample)
         machine = Machine(spec, sample, out)
         assert {c.op for c in machine.trace.calls} <= set(CORE), sample.label

@@ -5,10 +5,12 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
 #include "anyhal/backend.h"
+#include "anyhal/ops.h"
 
 namespace hal::sdk {
 
@@ -71,6 +73,50 @@ anyhal_status guard(const char* where, anyhal_error* error, Fn&& fn) noexcept {
     return fail(error, ANYHAL_STATUS_INTERNAL, 0,
                 "%s: an unknown exception was thrown; please report this defect", where);
   }
+}
+
+// Writes as much of a sized record as its reader knows; its `size` stays the reader's.
+template <class T>
+void write_record(T* to, const T& record) {
+  uint32_t size = to->size < sizeof(T) ? to->size : static_cast<uint32_t>(sizeof(T));
+  if (size <= sizeof(to->size)) return;
+  std::memcpy(reinterpret_cast<char*>(to) + sizeof(to->size),
+              reinterpret_cast<const char*>(&record) + sizeof(to->size), size - sizeof(to->size));
+}
+
+// The value of a device_query, when the reader's room holds it.
+template <class T>
+anyhal_status answer(void* value, uint64_t* bytes, const T& found, anyhal_error* error) {
+  uint64_t room = *bytes;
+  *bytes = sizeof(found);
+  if (value == nullptr || room < sizeof(found)) {
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "device_query: the answer has %u bytes and the room %u; ask again with more",
+                static_cast<unsigned>(sizeof(found)), static_cast<unsigned>(room));
+  }
+  std::memcpy(value, &found, sizeof(found));
+  return ANYHAL_STATUS_OK;
+}
+
+// The handshake: fills the versions of a reply, or says which side is too old.
+inline anyhal_status agree(const anyhal_hello& hello, anyhal_reply& reply, const char* backend,
+                           anyhal_error* error) {
+  constexpr uint32_t kOurs = ANYHAL_ABI_VERSION;
+  if (hello.size < sizeof(anyhal_hello) || reply.size < sizeof(anyhal_reply) ||
+      kOurs < hello.abi_min || kOurs > hello.abi_max) {
+    return fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
+                "loading %s: it is built for contract %u.%u and the core loads %u.%u to %u.%u; "
+                "upgrade %s",
+                backend, kOurs >> 16, kOurs & 0xffff, hello.abi_min >> 16, hello.abi_min & 0xffff,
+                hello.abi_max >> 16, hello.abi_max & 0xffff,
+                kOurs < hello.abi_min ? "the backend" : "the core");
+  }
+  reply.flags = 0;
+  reply.chosen = reply.abi_min = reply.abi_max = kOurs;
+  reply.registry_version = ANYHAL_REGISTRY_VERSION;
+  reply.fingerprints = nullptr;
+  reply.fingerprint_count = reply.reserved = 0;
+  return ANYHAL_STATUS_OK;
 }
 
 }  // namespace hal::sdk

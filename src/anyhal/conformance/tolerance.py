@@ -237,7 +237,9 @@ def _attention(c: _Case) -> Any:
         magnitude = np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
         if mask is not None and mask.dtype != np.bool_:
             scores = scores + _oracle.wide(mask)
-        seen = visible_keys(scores.shape, c.inputs[3], mask, c.attrs["causal"])
+        seen = visible_keys(
+            scores.shape, c.inputs[3] if len(c.inputs) > 3 else None, mask, c.attrs["causal"]
+        )
         ds = growth(q.shape[-1]) * u * magnitude + u * np.abs(scores)
         ds = np.where(seen & np.isfinite(ds), ds, 0).max(axis=-1, keepdims=True, initial=0)
         scores = np.where(seen, scores, -np.inf)

@@ -142,7 +142,7 @@ def _weigh(trace: Trace, p: Value, v: Value, visible: Value | None) -> Value:
     # visible NaN or infinity reaches; 0 * NaN of an invisible one never comes up.
     finite = trace.unary("isfinite", v)
     total = trace("matmul", p, trace("where", finite, v, zero))
-    seen_by = trace.cast(visible, acc)
+    seen_by = trace.cast(visible, acc).broadcast_to((*visible.shape[:-1], v.shape[-2]))
     bad = trace.cast(trace.unary("logical_not", finite), acc)
     signs = trace("where", trace.unary("isinf", v), trace.unary("sign", v), zero)
     count = trace("matmul", seen_by, bad)

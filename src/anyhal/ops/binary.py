@@ -24,11 +24,7 @@ from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, bro
 
 
 def _floor_divide(a: Any, b: Any) -> Any:
-    if _integer(a):
-        return np.where(b == 0, 0, np.floor_divide(a, b))
-    # Where the quotient is no ordinary number, the floor of IEEE's quotient (NumPy: NaN).
-    ordinary = np.isfinite(a) & (b != 0)
-    return np.where(ordinary, np.floor_divide(a, b), np.floor(a / b))
+    return np.where(b == 0, 0, np.floor_divide(a, b)) if _integer(a) else np.floor_divide(a, b)
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -73,7 +69,7 @@ FUNCTIONS: dict[str, _Row] = {
     "floor_divide": (
         5,
         "floor_divide",
-        "the integer at or below a / b; integers by 0 give 0",
+        "the integer at or below a / b; integers by 0 give 0, an infinite a NaN",
         NUMBERS,
         _floor_divide,
     ),

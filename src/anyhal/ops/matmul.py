@@ -106,9 +106,16 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
             a = rng.standard_normal((m, k)).astype(np_type)
             b = rng.standard_normal((k, n)).astype(np_type)
             yield Sample(f"{m}x{k}x{n} {name}", (a, b))
-    a8 = rng.integers(-128, 128, (5, 40)).astype(np.int8)
-    b8 = rng.integers(-128, 128, (40, 6)).astype(np.int8)
-    yield Sample("int8", (a8, b8))
+    for name in ("int8", "uint8", "int32", "int64"):
+        # The whole range: int32 sums wrap, byte products must not saturate on the way.
+        info = np.iinfo(dtype(name).numpy)
+        a = rng.integers(info.min, info.max, (5, 40), dtype=info.dtype, endpoint=True)
+        b = rng.integers(info.min, info.max, (40, 6), dtype=info.dtype, endpoint=True)
+        a[0, :4], b[:4, 0] = info.min, info.min
+        yield Sample(name, (a, b))
+    for name in ("float16", "bfloat16"):
+        a = rng.standard_normal((3, 40)).astype(dtype(name).numpy)
+        yield Sample(f"{name} to f32", (a, a.T.copy()), {"dtype": "float32"})
     batch = rng.standard_normal((2, 1, 4, 6)).astype(np.float32)
     yield Sample("batched", (batch, rng.standard_normal((3, 6, 5)).astype(np.float32)))
 

@@ -106,7 +106,7 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
                 )
         w = random_blocks(rng, block, (9, 64))
         extras = normal(9), normal(3, 9), normal(3, 9)
-        for activation in ("none", "silu", "gelu_tanh"):
+        for activation in _epilogue.ACTIVATIONS:
             yield Sample(
                 f"all {activation} {block}",
                 (normal(3, 64), w, *extras),

@@ -1,0 +1,198 @@
+// The plain CPU reference: its table of slots, one device, host memory, and one row for each op.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+
+#include "anyhal/sdk/host.hpp"
+#include "kernels/kernels.h"
+
+struct anyhal_self {
+  const anyhal_services* services;
+  anyhal_memory_kind kind;
+};
+
+struct anyhal_device {
+  anyhal_self* self;
+};
+
+namespace hal::cpu_ref {
+namespace {
+
+using sdk::fail;
+constexpr sdk::Condition kNone = sdk::no_attributes;
+template <class T>
+constexpr sdk::Condition kHas = sdk::known_attributes<T>;
+constexpr sdk::Dtypes kBytes = sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
+
+// op, name, main operand, its dtypes, attributes, what else must hold, kernel, workspace
+const sdk::Row kRows[] = {
+    {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, copy},
+    {ANYHAL_OP_FILL, "fill", 1, sdk::kPlain, kNone, fill_fits, fill},
+    {ANYHAL_OP_CAST, "cast", 0, sdk::kPlain | sdk::kBlocks, kNone, cast_fits, cast},
+    {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_fits, unary},
+    {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_fits, binary},
+    {ANYHAL_OP_WHERE, "where", 1, sdk::kPlain, kNone, where_fits, where},
+    {ANYHAL_OP_REDUCE, "reduce", 0, sdk::kPlain, kHas<anyhal_attrs_reduce>, reduce_fits, reduce},
+    {ANYHAL_OP_MATMUL, "matmul", 0, sdk::kFloats | sdk::kIndices | kBytes, kNone, matmul_fits,
+     matmul},
+    {ANYHAL_OP_GATHER, "gather", 0, sdk::kPlain | sdk::kBlocks, kHas<anyhal_attrs_gather>,
+     gather_fits, gather},
+    {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, sdk::kNumbers, kHas<anyhal_attrs_scatter_add>,
+     scatter_add_fits, scatter_add, scatter_add_workspace},
+    {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, sdk::kFloats,
+     kHas<anyhal_attrs_matmul_epilogue>, matmul_epilogue_fits, matmul_epilogue},
+    {ANYHAL_OP_QUANT_MATMUL, "quant_matmul", 0, sdk::kSmallFloats, kHas<anyhal_attrs_quant_matmul>,
+     quant_matmul_fits, quant_matmul, quant_matmul_workspace},
+    {ANYHAL_OP_ATTENTION, "attention", 0, sdk::kFloats, kHas<anyhal_attrs_attention>,
+     attention_fits, attention, attention_workspace},
+    {ANYHAL_OP_RMS_NORM, "rms_norm", 0, sdk::kFloats, kHas<anyhal_attrs_rms_norm>, rms_norm_fits,
+     rms_norm},
+    {ANYHAL_OP_SOFTMAX, "softmax", 0, sdk::kFloats, kHas<anyhal_attrs_softmax>, softmax_fits,
+     softmax},
+    {ANYHAL_OP_ROPE, "rope", 0, sdk::kFloats, kHas<anyhal_attrs_rope>, rope_fits, rope},
+    {ANYHAL_OP_EMBEDDING, "embedding", 0, sdk::kFloats | sdk::kBlocks, kNone, embedding_fits,
+     embedding},
+    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, sdk::kPlain, kNone, cache_append_fits,
+     cache_append},
+    {ANYHAL_OP_ARGMAX, "argmax", 0, sdk::kNumbers, kHas<anyhal_attrs_argmax>, argmax_fits, argmax},
+    {ANYHAL_OP_CONCAT, "concat", 0, sdk::kPlain, kHas<anyhal_attrs_concat>, concat_fits, concat},
+};
+const sdk::OpTable kOps("cpu_ref:0", kRows);
+
+anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
+                          uint32_t* out_total, anyhal_error*) {
+  *out_total = 1;
+  if (capacity == 0) return ANYHAL_STATUS_OK;
+  anyhal_device_info info = {};
+  info.flags = ANYHAL_DEVICE_UNIFIED;
+  sdk::describe_host_processor(info);
+  info.kinds = &self->kind;
+  info.kind_count = 1;
+  info.preferred_alignment = 64;
+  info.rank_max = sdk::kRankMax;
+  info.recovery = ANYHAL_RECOVERY_REOPEN;
+  sdk::write_record(infos, info);
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status device_open(anyhal_self* self, uint64_t device_id, const anyhal_setting*, uint32_t,
+                          anyhal_device** out_device, uint64_t* out_address_block,
+                          anyhal_error* error) {
+  if (device_id != 0) {
+    return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
+                "device_open on cpu_ref: there is no device %llu, only 0; list devices first",
+                static_cast<unsigned long long>(device_id));
+  }
+  *out_device = new (std::nothrow) anyhal_device{self};
+  *out_address_block = sdk::kAddressBlock;
+  if (*out_device != nullptr) return ANYHAL_STATUS_OK;
+  return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
+              "device_open on cpu_ref: the host is out of memory; free arrays and try again");
+}
+
+anyhal_status memory_alloc(anyhal_device*, const anyhal_memory_request* request,
+                           anyhal_memory_block* out_block, anyhal_error* error) {
+  if (request->kind != 0 || request->flags != 0) {
+    return fail(error, ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
+                "memory_alloc on cpu_ref:0: memory kind %u with flags %u is unknown; use kind 0",
+                request->kind, request->flags);
+  }
+  const uint64_t alignment = request->alignment > 64 ? request->alignment : 64;
+  const uint64_t bytes = (request->bytes / alignment + 1) * alignment;
+  void* memory = bytes < request->bytes ? nullptr : std::aligned_alloc(alignment, bytes);
+  if (memory == nullptr) {
+    return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
+                "memory_alloc on cpu_ref:0: the host has no block of %llu bytes; free arrays",
+                static_cast<unsigned long long>(request->bytes));
+  }
+  anyhal_memory_block block = {};
+  block.memory = reinterpret_cast<uintptr_t>(memory);
+  block.bytes = request->bytes;
+  block.device_address = block.host_address = block.memory;
+  sdk::write_record(out_block, block);
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status op_query(anyhal_device*, const anyhal_op_desc* desc, anyhal_verdict* verdict,
+                       anyhal_error* error) {
+  return kOps.query(desc, verdict, error);
+}
+
+anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc, anyhal_plan** out_plan,
+                         const anyhal_prepared** out_prepared, anyhal_error* error) {
+  sdk::Plan* plan = nullptr;
+  anyhal_status status = kOps.prepare(desc, device->self->services, &plan, out_prepared, error);
+  *out_plan = reinterpret_cast<anyhal_plan*>(plan);
+  return status;
+}
+
+anyhal_status op_enqueue(anyhal_queue*, anyhal_plan* plan, const anyhal_call* call,
+                         anyhal_error* error) {
+  return sdk::OpTable::enqueue(*reinterpret_cast<const sdk::Plan*>(plan), call, error);
+}
+
+anyhal_status release(anyhal_self*, uint32_t object_kind, uint64_t object, uint32_t,
+                      anyhal_error* error) {
+  switch (object_kind) {
+    case ANYHAL_OBJECT_DEVICE:
+      delete reinterpret_cast<anyhal_device*>(object);
+      break;
+    case ANYHAL_OBJECT_MEMORY:
+      std::free(reinterpret_cast<void*>(object));
+      break;
+    case ANYHAL_OBJECT_PLAN:
+      delete reinterpret_cast<sdk::Plan*>(object);
+      break;
+    default:
+      return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                  "release on cpu_ref: it makes no objects of kind %u; check the kind",
+                  object_kind);
+  }
+  return ANYHAL_STATUS_OK;
+}
+
+anyhal_status device_query(anyhal_device*, uint32_t key, uint64_t, void* value, uint64_t* bytes,
+                           anyhal_error* error) {
+  switch (key) {
+    case ANYHAL_QUERY_FREE_BYTES:
+      return sdk::answer(value, bytes, sdk::host_bytes_free(), error);
+    case ANYHAL_QUERY_HEALTH:
+      return sdk::answer(value, bytes, uint32_t{ANYHAL_STATUS_OK}, error);
+    case ANYHAL_QUERY_CAPABILITIES:
+      return kOps.capabilities(value, bytes, error);
+    case ANYHAL_QUERY_NOTES:
+      return sdk::answer(value, bytes, "", error);
+  }
+  return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
+              "device_query on cpu_ref:0: key %u is unknown here; use one of backend.h", key);
+}
+
+const anyhal_table kTable = [] {
+  anyhal_table table = {};  // slots that stay NULL are unsupported
+  table.size = sizeof(table);
+  table.device_list = device_list;
+  table.device_open = device_open;
+  table.memory_alloc = memory_alloc;
+  table.op_query = op_query;
+  table.op_prepare = op_prepare;
+  table.op_enqueue = op_enqueue;
+  table.release = release;
+  table.device_query = device_query;
+  return table;
+}();
+
+}  // namespace
+}  // namespace hal::cpu_ref
+
+extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello,
+                                                           anyhal_reply* reply,
+                                                           anyhal_error* error) {
+  anyhal_status status = hal::sdk::agree(*hello, *reply, "cpu_ref", error);
+  if (status != ANYHAL_STATUS_OK) return status;
+  anyhal_self* self = new (std::nothrow) anyhal_self{hello->services, hal::sdk::host_memory_kind()};
+  if (self == nullptr) return ANYHAL_STATUS_OUT_OF_MEMORY;
+  reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
+  reply->table = &hal::cpu_ref::kTable;
+  reply->self = self;
+  reply->build_id = "cpu_ref 0.1, " __VERSION__;
+  return ANYHAL_STATUS_OK;
+}

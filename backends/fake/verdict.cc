@@ -1,0 +1,121 @@
+// What the fake backend says it can run, and the refusals a script asks for.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "device.hh"
+
+namespace hal::fake {
+namespace {
+
+bool block_dtype(uint32_t dtype) { return family(dtype) == Family::kBlock; }
+
+bool dense(const anyhal_tensor_desc& tensor) {
+  int64_t expected = 1;
+  for (uint32_t axis = tensor.rank; axis-- > 0;) {
+    int64_t dim = tensor.dims[axis];
+    if (axis + 1 == tensor.rank && block_dtype(tensor.dtype)) dim /= 32;
+    if (dim != 1 && tensor.strides[axis] != expected) return false;
+    expected *= dim;
+  }
+  return true;
+}
+
+struct Refusal {
+  anyhal_reason reason = ANYHAL_REASON_NONE;
+  int32_t operand = -1;
+};
+
+// Block dtypes are moved and dequantised; nothing computes on them.
+bool takes_blocks(uint32_t op, uint32_t operand) {
+  return op == ANYHAL_OP_COPY || (op == ANYHAL_OP_CAST && operand == 0) ||
+         (op == ANYHAL_OP_GATHER && operand != 1);
+}
+
+Refusal operand_refusal(const Script& script, const DeviceScript& device,
+                        const anyhal_op_desc& desc, uint32_t i) {
+  const anyhal_tensor_desc& tensor = desc.operands[i];
+  const auto at = static_cast<int32_t>(i);
+  if ((tensor.flags & ANYHAL_TENSOR_ABSENT) != 0) return {};
+  if (!script.dtypes.contains(tensor.dtype)) return {ANYHAL_REASON_DTYPE, at};
+  if (block_dtype(tensor.dtype) && !takes_blocks(desc.op, i)) return {ANYHAL_REASON_DTYPE, at};
+  if (tensor.rank > device.rank_max) return {ANYHAL_REASON_RANK, at};
+  uint64_t bytes = unit_bytes(tensor.dtype);
+  for (uint32_t axis = 0; axis < tensor.rank; ++axis)
+    bytes *= static_cast<uint64_t>(tensor.dims[axis]);
+  if (block_dtype(tensor.dtype)) bytes /= 32;
+  if (device.tensor_max != 0 && bytes > device.tensor_max) return {ANYHAL_REASON_SHAPE_LIMIT, at};
+  if (tensor.alignment != 0 && tensor.alignment < device.offset_alignment)
+    return {ANYHAL_REASON_ALIGNMENT, at};
+  if (script.dense.contains(desc.op) && !dense(tensor)) return {ANYHAL_REASON_LAYOUT, at};
+  return {};
+}
+
+Refusal refusal(const Script& script, const DeviceScript& device, const anyhal_op_desc& desc) {
+  if (!script.ops.contains(desc.op)) return {ANYHAL_REASON_OP, -1};
+  if (const auto asked = script.refuse.find(desc.op); asked != script.refuse.end())
+    return {asked->second, 0};
+  if (desc.flags != 0) return {ANYHAL_REASON_ATTRIBUTE, -1};
+  for (uint32_t i = 0; i < desc.operand_count; ++i)
+    if (const Refusal found = operand_refusal(script, device, desc, i);
+        found.reason != ANYHAL_REASON_NONE)
+      return found;
+  if (desc.workspace_limit != 0 && script.workspace > desc.workspace_limit)
+    return {ANYHAL_REASON_WORKSPACE, -1};
+  return {};
+}
+
+void state_wants(const Script& script, const DeviceScript& device, const anyhal_op_desc& desc,
+                 anyhal_verdict& verdict) {
+  if (verdict.wants == nullptr) return;
+  verdict.want_count = std::min(desc.operand_count, ANYHAL_WANTS_MAX);
+  for (uint32_t i = 0; i < verdict.want_count; ++i)
+    verdict.wants[i] = {static_cast<uint32_t>(script.dense.contains(desc.op) ? ANYHAL_LAYOUT_DENSE
+                                                                             : ANYHAL_LAYOUT_ANY),
+                        device.offset_alignment};
+}
+
+}  // namespace
+
+void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& verdict,
+           std::string& why) {
+  const Script& script = device.instance->script;
+  const DeviceScript& claims = script.devices[device.number];
+  const Refusal no = refusal(script, claims, desc);
+  verdict.reason_operand = no.operand;
+  verdict.reason = no.reason;
+  if (no.reason != ANYHAL_REASON_NONE) {
+    verdict.support = ANYHAL_SUPPORT_NO;
+    why = std::string("fake: ") + op_name(desc.op) + " is refused, reason " +
+          std::to_string(no.reason) +
+          (no.operand >= 0 ? ", operand " + std::to_string(no.operand) : "");
+    if (no.reason == ANYHAL_REASON_LAYOUT || no.reason == ANYHAL_REASON_ALIGNMENT)
+      state_wants(script, claims, desc, verdict);
+    return;
+  }
+  verdict.support =
+      script.refuse_prepare.contains(desc.op) ? ANYHAL_SUPPORT_PREPARE_KNOWS : ANYHAL_SUPPORT_YES;
+  verdict.flags = ANYHAL_VERDICT_DETERMINISTIC;
+  if (!script.unsafe.contains(desc.op)) verdict.flags |= ANYHAL_VERDICT_CAPTURE_SAFE;
+  verdict.workspace_bytes = script.workspace;
+  verdict.compile_ms = static_cast<uint32_t>(script.prepare_ns / 1000000);
+  verdict.cost_ns = static_cast<uint64_t>(std::max<int64_t>(script.delay_ns, 1000));
+}
+
+std::vector<anyhal_capability> capabilities(const Script& script, const DeviceScript& device) {
+  std::vector<anyhal_capability> rows;
+  for (uint32_t op : script.ops) {
+    if (script.refuse.contains(op)) continue;
+    anyhal_capability row = {};
+    row.op = op;
+    if (!script.dense.contains(op)) row.flags |= ANYHAL_CAPABILITY_STRIDED;
+    if (!script.unsafe.contains(op)) row.flags |= ANYHAL_CAPABILITY_CAPTURE_SAFE;
+    for (uint32_t dtype : script.dtypes)
+      if (!block_dtype(dtype) || takes_blocks(op, 0))
+        row.dtypes[dtype / 64] |= 1ull << (dtype % 64);
+    row.rank_max = device.rank_max;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace hal::fake

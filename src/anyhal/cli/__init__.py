@@ -1,0 +1,93 @@
+"""The command `anyhal`: one file of this folder per subcommand, imported when it is called.
+SPDX-License-Identifier: Apache-2.0
+
+Results go to stdout, everything else to stderr. A failure is one line on stderr and an exit status
+other than 0: 1 what anyhal refused, 2 a mistake on the command line, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from anyhal.errors import HalError
+
+__all__ = ["main"]
+
+COMMANDS = ("devices", "explain", "run")
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The entry point: runs one command and leaves with its exit status."""
+    status = _run(list(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(status)
+
+
+def _app(arguments: Sequence[str]) -> typer.Typer:
+    """The commands that the arguments may mean: the one they name, else all of them."""
+    app = typer.Typer(
+        add_completion=False, no_args_is_help=True, context_settings={"max_content_width": 100}
+    )
+    app.callback()(_options)
+    named = next((word for word in arguments if word in COMMANDS), None)
+    for name in COMMANDS if named is None else (named,):
+        app.command(name)(getattr(import_module(f"{__name__}.{name}"), name))
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from anyhal.cli.version import lines
+
+        print("\n".join(lines()))
+        raise typer.Exit()
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the versions of core, contract and backends, then stop.",
+        ),
+    ] = False,
+) -> None:
+    """One application, any accelerator: run programs and language models on the devices found."""
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        status = _app(arguments)(args=arguments, prog_name="anyhal", standalone_mode=False)
+        sys.stdout.flush()  # a full disk or a closed pipe shows here, not after the exit status
+        if status == INTERRUPTED:  # newer Typers turn Ctrl-C into this status and say nothing
+            _say("interrupted")
+        return status if isinstance(status, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        _say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has left; a second failure at exit would print a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (HalError, OSError, MemoryError) as error:
+        _say(str(error) or type(error).__name__)
+        return FAILED
+    except Exception as error:
+        # Typer's own errors; their classes have moved between its releases, this method has not.
+        if not hasattr(error, "format_message"):
+            raise
+        if arguments:
+            _say(error.format_message().rstrip(".") + "; see anyhal --help")
+        return USAGE
+
+
+def _say(text: str) -> None:
+    print("anyhal: " + " ".join(text.split()), file=sys.stderr)

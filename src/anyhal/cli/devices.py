@@ -1,0 +1,106 @@
+"""`anyhal devices`: every device found, its state and place in the order, and what was refused.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from anyhal.routing.facts import DeviceFact, Facts
+from anyhal.routing.policy import rank_devices
+
+
+def devices(
+    capabilities: Annotated[
+        bool, typer.Option("--capabilities", help="List what each device declares it can run.")
+    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """List the devices found, and the backends that were refused with the reason."""
+    import anyhal as hal
+
+    facts = hal.facts()
+    rows = {d.name: hal.device(d.name).capabilities() for d in facts.devices if capabilities}
+    if json_:
+        print(json.dumps(_document(facts, rows), allow_nan=False))
+        return
+    _print_devices(facts)
+    for name, row in rows.items():
+        _print_capabilities(name, row)
+
+
+def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "devices": [_device(fact, rows) for fact in facts.devices],
+        "refused": [
+            {"name": r.name, "path": r.path, "stage": r.stage, "sentence": r.sentence}
+            for r in facts.refused
+        ],
+        "searched": list(facts.searched),
+    }
+
+
+def _device(fact: DeviceFact, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": fact.name,
+        "backend": fact.backend,
+        "identity": fact.identity,
+        "arch": fact.arch,
+        "memory_bytes": fact.memory_bytes,
+        "memory_kinds": list(fact.memory_kinds),
+        "state": fact.state,
+        "own_threads": fact.own_threads,
+    }
+    if fact.name in rows:
+        described["capabilities"] = rows[fact.name]
+    return described
+
+
+def _print_devices(facts: Facts) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console()
+    table = Table("device", "state", "arch", "memory", "why", box=box.SIMPLE)
+    for ranked in rank_devices(facts):
+        fact = ranked.device
+        table.add_row(
+            fact.name,
+            fact.state,
+            escape(fact.arch),
+            f"{fact.memory_bytes / 2**30:.1f} GiB",
+            escape(ranked.reason),
+            style="bold" if ranked.reason.startswith("chosen") else None,
+        )
+    if facts.devices:
+        console.print(table)
+    else:
+        console.print(f"no device; searched {', '.join(facts.searched) or 'nowhere'}")
+    for fact in facts.devices:
+        if fact.note:
+            console.print(f"note on {fact.name}: {escape(fact.note)}", highlight=False)
+    for refused in facts.refused:
+        console.print(f"refused: {escape(refused.sentence)}", highlight=False, style="yellow")
+
+
+def _print_capabilities(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*keys, box=box.SIMPLE, title=name, title_justify="left")
+    for row in rows:
+        table.add_row(*(_cell(row.get(key, "")) for key in keys))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,28 @@
+"""What `anyhal --version` prints: core, contract and backends, without opening any library.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import metadata
+
+from anyhal.runtime.discovery import discover
+
+
+def lines() -> Iterator[str]:
+    from anyhal import _core
+
+    yield f"anyhal {metadata.version('anyhal')}"
+    yield f"core {_core.__version__}"
+    yield f"ABI {_core.ABI_VERSION}"
+    for record in discover().backends:
+        if record.hidden:
+            continue
+        if record.error is not None or record.manifest is None:
+            yield f"backend {record.name} refused: {record.error}"
+        else:
+            yield (
+                f"backend {record.name} ({record.manifest.vendor}, ABI {record.manifest.abi},"
+                f" {record.state}, sha256 {record.sha256[:12]})"
+            )

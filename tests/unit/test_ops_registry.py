@@ -1,0 +1,297 @@
+"""Rules of the op registry: numbers never change, files are complete, messages help.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from trace_machine import full_attrs, output_spec, spec_of
+
+from anyhal import dtypes, ops
+from anyhal.conformance.tolerance import BOUNDS
+from anyhal.errors import HalError, InvalidArgumentError, NotFoundError, UnsupportedError
+from anyhal.ops import _record
+from anyhal.ops._spec import ALIASING, REQUIRED, OpSpec, TensorSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECS = list(ops.BY_NAME.values())
+
+# Released numbers. Append; never change or reuse one (a backend has them compiled in).
+IDS = (
+    *("copy", "fill", "cast", "unary", "binary", "where", "reduce", "matmul", "gather"),
+    *("scatter_add", "matmul_epilogue", "quant_matmul", "attention", "rms_norm", "softmax"),
+    *("rope", "embedding", "cache_append", "argmax", "concat"),
+)
+CHOICES = {
+    "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
+    "ceil round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu "
+    "gelu_tanh",
+    "binary_fn": "add subtract multiply divide floor_divide remainder pow maximum minimum atan2 "
+    "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
+    "bitwise_and bitwise_or bitwise_xor shift_left shift_right",
+    "reduce_fn": "sum mean prod max min any all",
+    "activation": "none relu gelu gelu_tanh silu sigmoid tanh",
+    "causal": "none first_key last_key",
+    "pairing": "half_split interleaved",
+}
+
+
+def every_op(test: Any) -> Any:
+    return pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)(test)
+
+
+def test_ids_are_the_released_ones() -> None:
+    assert {s.id: s.name for s in SPECS} == dict(enumerate(IDS, 1))
+    found = {a.c_enum: dict(a.choices) for s in SPECS for a in s.attrs if a.kind == "enum"}
+    released = {e: {w: i for i, w in enumerate(t.split(), 1)} for e, t in CHOICES.items()}
+    assert found == released
+
+
+def test_an_unknown_op_suggests_the_nearest() -> None:
+    with pytest.raises(NotFoundError, match="did you mean 'matmul'"):
+        ops.lookup("matmull")
+
+
+@every_op
+def test_file_is_complete(spec: OpSpec) -> None:
+    assert spec.summary.endswith(".") and spec.special and spec.source and spec.since
+    assert spec.bound in BOUNDS and spec.aliasing in ALIASING
+    known = {d.short for d in dtypes.ALL}
+    assert set(spec.dtypes) <= known and set(spec.dtypes.values()) <= known
+    assert [a.optional for a in spec.inputs] == sorted(a.optional for a in spec.inputs)
+    samples = list(spec.samples(np.random.default_rng(0)))
+    assert len({s.label for s in samples}) == len(samples)
+    described = [spec_of(x) for s in samples for x in s.inputs]
+    taken = {d.dtype.short for d in described if d is not None}
+    assert taken >= set(spec.dtypes) - {"i16", "u16"}, "a dtype of the table has no sample"
+    for attr in (a for a in spec.attrs if a.kind == "enum"):
+        assert {s.attrs.get(attr.name, attr.default) for s in samples} >= set(attr.choices)
+
+
+@every_op
+def test_reference_has_the_inferred_shape(spec: OpSpec) -> None:
+    for sample in spec.samples(np.random.default_rng(0)):
+        found = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
+        shape = output_spec(spec, sample).shape
+        if spec.shape_from_out:
+            found = np.broadcast_to(found, shape)
+        assert found.shape == shape, sample.label
+
+
+@every_op
+def test_lowering_gives_views_and_the_record(spec: OpSpec) -> None:
+    for sample in spec.samples(np.random.default_rng(0)):
+        inputs, attrs = [spec_of(x) for x in sample.inputs], full_attrs(spec, sample)
+        out = output_spec(spec, sample)
+        lowered, record, out_view = spec.lower(inputs, attrs, out)
+        for before, after in zip(inputs, lowered, strict=True):
+            assert (before is None) == (after is None)
+            if before is not None and after is not None:
+                assert before.dtype == after.dtype
+                own = [s for n, s in zip(after.shape, after.strides, strict=True) if n > 1 and s]
+                assert set(own) <= set(before.strides), sample.label
+        assert out_view.size == out.size and out_view.dtype == out.dtype
+        assert len(_record.pack(spec, record)) % 8 == 0
+        spec.cost(inputs, attrs, out)
+
+
+@every_op
+def test_record_matches_the_header(spec: OpSpec) -> None:
+    header = (ROOT / "include/anyhal/ops.h").read_text()
+    found = re.search(rf"typedef struct anyhal_attrs_{spec.name} {{\n(.*?)}}", header, re.S)
+    layout = _record.fields(spec)
+    if not layout:
+        assert found is None
+        return
+    assert found is not None
+    declared = re.findall(r"(\w+) (\w+);", found[1])
+    assert declared == [
+        ("uint32_t", "size"),
+        ("uint32_t", "flags"),
+        *((t, n) for t, n, _ in layout),
+    ]
+    offset = 0
+    for c_type, name in declared:
+        size = 8 if c_type == "uint64_t" else 4
+        assert offset % size == 0, f"a compiler would pad before {name}"
+        offset += size
+    assert offset % 8 == 0
+
+
+def test_record_bytes() -> None:
+    reduce, rope = ops.lookup("reduce"), ops.lookup("rope")
+    want = struct.pack("=IIiIQ", 24, 0, 4, 0, 0b101)
+    assert _record.pack(reduce, {"fn": "max", "axis": (0, 2)}) == want
+    attrs = {"pairing": "interleaved", "rotary_dims": 4, "base": 1e4, "position_scale": 0.5}
+    assert _record.pack(rope, attrs) == struct.pack("=IIiiff", 24, 0, 2, 4, 1e4, 0.5)
+    assert _record.pack(ops.lookup("copy"), {}) == b""
+
+
+def test_generated_files_are_current() -> None:
+    command = [sys.executable, str(ROOT / "tools/generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_functions_have_the_signatures_of_the_registry() -> None:
+    tree = ast.parse((ROOT / "src/anyhal/functions.py").read_text())
+    found = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
+    named = {n: s for s in SPECS for n in s.functions}
+    assert list(found) == list(named)
+    for name, spec in named.items():
+        args = found[name].args
+        required = [a.name for a in spec.inputs if not a.optional]
+        optional = [a.name for a in spec.inputs if a.optional]
+        assert [a.arg for a in args.posonlyargs] == required
+        assert [a.arg for a in args.args] == optional and len(args.defaults) == len(optional)
+        assert ast.get_docstring(found[name])
+        keywords = dict(zip((a.arg for a in args.kwonlyargs), args.kw_defaults, strict=True))
+        for attr in (a for a in spec.attrs if a.name not in spec.functions[name]):
+            default = keywords[attr.name]
+            assert (default is None) == (attr.default is REQUIRED)
+            if default is not None:
+                assert ast.literal_eval(default) == attr.default
+        assert ("out" in keywords) == (spec.aliasing != "required")
+
+
+def dense(short: str, *shape: int) -> TensorSpec:
+    return TensorSpec.dense(dtypes.dtype(short), shape)
+
+
+F = dense("f32", 2, 3)
+WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], str]] = [
+    ("unary", [dense("i32", 3)], {"fn": "exp"}, UnsupportedError, r"exp: x is i32\[3\].*astype"),
+    ("unary", [F], {"fn": "expp"}, InvalidArgumentError, "did you mean 'exp'"),
+    ("unary", [dense("q4_1", 32)], {"fn": "abs"}, UnsupportedError, r"abs: x is q4_1\[32\]"),
+    ("binary", [F, dense("f64", 2, 3)], {"fn": "add"}, UnsupportedError, "astype"),
+    (
+        "binary",
+        [F, dense("f32", 2)],
+        {"fn": "add"},
+        InvalidArgumentError,
+        "axis 1 has sizes 2 and 3",
+    ),
+    ("where", [F, F, F], {}, UnsupportedError, "condition"),
+    ("cast", [F], {"dtype": "q8_0"}, UnsupportedError, "cannot become q8_0"),
+    ("cast", [F], {"dtype": "flaot32"}, InvalidArgumentError, "did you mean 'float32'"),
+    ("reduce", [dense("f32", 2, 0)], {"fn": "max", "axis": 1}, InvalidArgumentError, "no max"),
+    ("reduce", [F], {"fn": "sum", "axis": 2}, InvalidArgumentError, "axis 2 is outside"),
+    ("reduce", [F], {"fn": "sum", "axis": (0, -2)}, InvalidArgumentError, "twice"),
+    ("reduce", [F], {"fn": "sum", "axis": ()}, InvalidArgumentError, "None for all"),
+    ("reduce", [dense("i32", 3)], {"fn": "mean"}, UnsupportedError, "mean: x is"),
+    ("matmul", [F, F], {}, InvalidArgumentError, "inner sizes 3 and 2"),
+    ("matmul", [F, dense("f16", 3, 2)], {}, UnsupportedError, "one dtype"),
+    ("matmul", [dense("f32", 3), F], {}, InvalidArgumentError, "at least two dims"),
+    ("matmul", [dense("f32", 2, 2), dense("f32", 2, 2)], {"dtype": "f64"}, UnsupportedError, "f64"),
+    ("gather", [F, dense("f32", 1)], {"axis": 0}, UnsupportedError, "indices"),
+    ("gather", [dense("q8_0", 2, 32), dense("i32", 1)], {"axis": -1}, UnsupportedError, "blocks"),
+    (
+        "scatter_add",
+        [F, dense("i64", 4), dense("f32", 4, 2)],
+        {"axis": 0},
+        InvalidArgumentError,
+        r"updates is f32\[4,2\] but must be .* \[4, 3\]",
+    ),
+    (
+        "matmul_epilogue",
+        [F, dense("f32", 3, 4), dense("f32", 3), None, None],
+        {},
+        InvalidArgumentError,
+        r"bias is f32\[3\] but must be \[N\] = \[4\]",
+    ),
+    (
+        "matmul_epilogue",
+        [F, dense("f32", 3, 4), None, None, None],
+        {"activation": "relo"},
+        InvalidArgumentError,
+        "did you mean 'relu'",
+    ),
+    (
+        "quant_matmul",
+        [F, dense("q8_0", 4, 32), None, None, None],
+        {},
+        InvalidArgumentError,
+        "with one K",
+    ),
+    ("quant_matmul", [F, F, None, None, None], {}, UnsupportedError, "w is"),
+    (
+        "attention",
+        [dense("f32", 1, 3, 1, 4), *[dense("f32", 1, 2, 5, 4)] * 2, None, None],
+        {"scale": 1.0, "causal": "none"},
+        InvalidArgumentError,
+        "multiple",
+    ),
+    (
+        "attention",
+        [dense("f32", 1, 2, 1, 4), *[dense("f32", 1, 2, 5, 4)] * 2, None, None],
+        {"scale": 1.0, "causal": "yes"},
+        InvalidArgumentError,
+        "known: none, first_key, last_key",
+    ),
+    ("rms_norm", [F, dense("f32", 2)], {"eps": 1e-5}, InvalidArgumentError, "weight"),
+    ("rms_norm", [F, dense("f16", 3)], {"eps": 1e-5}, UnsupportedError, "astype"),
+    ("softmax", [F], {"axis": 2}, InvalidArgumentError, "axis 2"),
+    (
+        "rope",
+        [F, dense("i64", 2), None],
+        {"pairing": "half_split", "base": 1e4},
+        InvalidArgumentError,
+        "even number",
+    ),
+    ("embedding", [F, dense("f32", 1)], {}, UnsupportedError, "ids"),
+    (
+        "cache_append",
+        [dense("f32", 1, 2, 4, 8), dense("f32", 1, 2, 5, 8), dense("i64")],
+        {},
+        InvalidArgumentError,
+        "T up to 4",
+    ),
+    ("argmax", [dense("f32", 2, 0)], {}, InvalidArgumentError, "empty along axis"),
+    ("concat", [F, dense("f32", 2, 4)], {}, InvalidArgumentError, r"arrays\[1\]"),
+    ("fill", [dense("f32")], {}, InvalidArgumentError, "out="),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "attrs", "error", "text"), WRONG, ids=lambda v: v if type(v) is str else ""
+)
+def test_wrong_calls_say_where_why_and_what_to_do(
+    name: str,
+    inputs: list[TensorSpec | None],
+    attrs: dict[str, Any],
+    error: type[HalError],
+    text: str,
+) -> None:
+    spec = ops.lookup(name)
+    full = {a.name: attrs.get(a.name, a.default) for a in spec.attrs}
+    with pytest.raises(error, match=text) as caught:
+        spec.infer(inputs, full)
+    assert ";" in str(caught.value) or ": sizes" in str(caught.value) or "; " in text
+
+
+def test_every_op_refuses_something_in_the_table_above() -> None:
+    assert {row[0] for row in WRONG} == set(IDS) - {"copy"}
+    assert ops.lookup("copy").infer([dense("q4_1", 2, 32)], {}) == dense("q4_1", 2, 32)
+
+
+@pytest.mark.parametrize("axis", [None, 1, -1, (0, 1), (-1, 0), (0,)])
+def test_reduce_takes_every_form_of_axis(axis: Any) -> None:
+    spec = ops.lookup("reduce")
+    attrs = {"fn": "sum", "axis": axis, "keepdims": False, "dtype": None}
+    want = np.zeros((2, 3)).sum(axis=axis).shape
+    out = spec.infer([F], attrs)
+    assert out.shape == want
+    _, record, kept = spec.lower([F], attrs, out)
+    assert record["axis"] == tuple(
+        sorted({a % 2 for a in np.atleast_1d((0, 1) if axis is None else axis)})
+    )
+    assert kept.rank == 2 and kept.size == out.size

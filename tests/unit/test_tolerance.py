@@ -1,0 +1,190 @@
+"""The bounds catch broken kernels and let honest ones pass; the comparer has no blind spots.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from anyhal import ops
+from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.dtypes import dtype
+
+RNG = np.random.default_rng(7)
+F32 = dtype("f32")
+
+
+def judge(
+    name: str, inputs: Any, attrs: dict[str, Any], actual: Any, out: str = "f32"
+) -> str | None:
+    spec, d = ops.lookup(name), dtype(out)
+    want = spec.reference(*inputs, **attrs)
+    return mismatch(actual, want, bound(spec.bound, spec, inputs, attrs, want, d), d)
+
+
+def sequential(a: Any, b: Any) -> Any:
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total += a[:, k, None].astype(np.float32) * b[None, k].astype(np.float32)
+    return total
+
+
+def short_mantissa(x: Any) -> Any:
+    """f32 with the ten explicit mantissa bits of the usual matrix units."""
+    bits = x.view(np.uint32)
+    return ((bits + 0x1000) & np.uint32(0xFFFFE000)).view(np.float32)
+
+
+def drop_last(a: Any, b: Any) -> Any:
+    return sequential(a[:, :-1], b[:-1])
+
+
+def one_zero(a: Any, b: Any) -> Any:
+    out = sequential(a, b)
+    out[3, 4] = 0
+    return out
+
+
+MUTANTS: dict[str, Callable[[Any, Any], Any]] = {
+    "all zero": lambda a, b: np.zeros((a.shape[0], b.shape[1]), np.float32),
+    "one element zero": one_zero,
+    "rows swapped": lambda a, b: sequential(a[::-1], b),
+    "last k dropped": drop_last,
+    "short mantissa": lambda a, b: sequential(short_mantissa(a), short_mantissa(b)),
+    "bf16 inputs": lambda a, b: sequential(
+        a.astype(ml_dtypes.bfloat16), b.astype(ml_dtypes.bfloat16)
+    ),
+    "f16 result": lambda a, b: sequential(a, b).astype(np.float16).astype(np.float32),
+}
+DATA = {
+    "mean-zero": lambda *s: RNG.standard_normal(s).astype(np.float32),
+    "positive": lambda *s: RNG.uniform(0.5, 1, s).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("size", [16, 512])
+def test_honest_products_pass(data: str, size: int) -> None:
+    a, b = DATA[data](16, size), DATA[data](size, 16)
+    assert judge("matmul", (a, b), {}, sequential(a, b)) is None
+    halves = sum(sequential(a[:, i::4], b[i::4]) for i in range(4))
+    assert judge("matmul", (a, b), {}, halves) is None
+    fused = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    assert judge("matmul", (a, b), {}, fused) is None
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("size", [16, 512])
+def test_broken_products_are_caught(mutant: str, size: int) -> None:
+    a, b = DATA["mean-zero"](16, size), DATA["mean-zero"](size, 16)
+    assert judge("matmul", (a, b), {}, MUTANTS[mutant](a, b)) is not None
+
+
+def test_bf16_partial_sums_are_caught() -> None:
+    a = RNG.standard_normal((16, 256)).astype(ml_dtypes.bfloat16)
+    b = RNG.standard_normal((256, 16)).astype(ml_dtypes.bfloat16)
+    honest = sequential(a, b).astype(ml_dtypes.bfloat16)
+    assert judge("matmul", (a, b), {}, honest, "bf16") is None
+    parts = [sequential(a[:, i::4], b[i::4]).astype(ml_dtypes.bfloat16) for i in range(4)]
+    split = sum(p.astype(np.float32) for p in parts).astype(ml_dtypes.bfloat16)
+    assert judge("matmul", (a, b), {}, split, "bf16") is not None
+
+
+def test_a_softmax_without_its_maximum_is_caught() -> None:
+    x = (40 * RNG.standard_normal((8, 64))).astype(np.float32)
+    e = np.exp(x - x.max(-1, keepdims=True))
+    assert judge("softmax", (x,), {"axis": -1}, e / e.sum(-1, keepdims=True)) is None
+    with np.errstate(all="ignore"):
+        plain = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    assert judge("softmax", (x,), {"axis": -1}, plain) is not None
+    assert judge("softmax", (x,), {"axis": -1}, (e * 1.0001) / e.sum(-1, keepdims=True)) is not None
+
+
+def test_attention_probabilities_in_half_precision_are_caught() -> None:
+    q, k, v = RNG.standard_normal((3, 1, 2, 33, 16)).astype(np.float32)
+    s = (q * np.float32(0.25)) @ np.swapaxes(k, -1, -2)
+    p = np.exp(s - s.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    attrs = {"scale": 0.25, "causal": "none"}
+    assert judge("attention", (q, k, v), attrs, p @ v) is None
+    half = p.astype(ml_dtypes.bfloat16).astype(np.float32)
+    assert judge("attention", (q, k, v), attrs, half @ v) is not None
+
+
+def test_rope_angles_in_half_precision_are_caught() -> None:
+    x = RNG.standard_normal((1, 4, 8)).astype(np.float32)
+    positions = np.array([2048, 2049, 4097, 40000])
+    attrs = {"pairing": "interleaved", "base": 1e4}
+    rope = ops.lookup("rope")
+    good = rope.reference(x, positions, **attrs).astype(np.float32)
+    assert judge("rope", (x, positions), attrs, good) is None
+    with np.errstate(all="ignore"):
+        shorter = positions.astype(np.float16).astype(np.float64).clip(0, 4e4).astype(np.int64)
+    bad = rope.reference(x, shorter, **attrs).astype(np.float32)
+    assert judge("rope", (x, positions), attrs, bad) is not None
+
+
+def test_rms_norm_and_epilogue_in_half_precision_are_caught() -> None:
+    x, w = RNG.standard_normal((4, 64)).astype(np.float32), np.ones(64, np.float32)
+    norm = ops.lookup("rms_norm")
+    good = norm.reference(x, w, eps=1e-5)
+    assert judge("rms_norm", (x, w), {"eps": 1e-5}, good.astype(np.float32)) is None
+    half = good.astype(np.float16).astype(np.float32)
+    assert judge("rms_norm", (x, w), {"eps": 1e-5}, half) is not None
+    inputs = (x, RNG.standard_normal((64, 8)).astype(np.float32), None, None, None)
+    for activation in ("none", "silu", "gelu_tanh", "tanh"):
+        attrs = {"activation": activation}
+        good = ops.lookup("matmul_epilogue").reference(*inputs, **attrs)
+        assert judge("matmul_epilogue", inputs, attrs, good.astype(np.float32)) is None
+        wrong = good.astype(np.float16).astype(np.float32)
+        assert judge("matmul_epilogue", inputs, attrs, wrong) is not None
+
+
+@pytest.mark.parametrize("fn", ["exp", "log", "sin", "tanh", "erf", "sigmoid", "gelu", "sqrt"])
+def test_functions_in_half_precision_are_caught(fn: str) -> None:
+    x = RNG.uniform(0.1, 3, 100).astype(np.float32)
+    good = ops.lookup("unary").reference(x, fn)
+    assert judge("unary", (x,), {"fn": fn}, good.astype(np.float32)) is None
+    half = good.astype(np.float16).astype(np.float32)
+    assert judge("unary", (x,), {"fn": fn}, half) is not None
+
+
+def compare(actual: Any, want: Any, allowed: float = 1e-6, **options: Any) -> str | None:
+    want = np.asarray(want, np.float64)
+    with np.errstate(all="ignore"):
+        actual = np.asarray(actual, np.float32)
+    return mismatch(actual, want, np.full(want.shape, allowed), F32, **options)
+
+
+def test_kinds_must_agree() -> None:
+    inf, nan = np.inf, np.nan
+    assert compare([nan, inf, -inf, 1], [nan, inf, -inf, 1]) is None
+    for got, want in ((nan, 1), (1, nan), (inf, 1), (1, inf), (-inf, inf), (nan, inf), (inf, nan)):
+        assert compare([got], [want]) is not None, (got, want)
+    found = compare([[1, 2], [3, nan]], [[1, 2], [3, 4]])
+    assert found is not None and "1 of 4" in found and "[1, 1]" in found
+
+
+def test_overflow_and_the_sign_of_zero() -> None:
+    largest = float(np.finfo(np.float32).max)
+    assert compare([np.inf], [1e39]) is None  # past the range: infinity is right
+    assert compare([largest], [1e39]) is not None
+    assert compare([-np.inf], [1e39]) is not None
+    assert compare([np.inf], [largest]) is not None
+    edge = largest * (1 + 2.0**-25)  # where rounding itself decides
+    assert compare([np.inf], [edge], 2e31) is None and compare([largest], [edge], 2e31) is None
+    assert compare([-0.0], [0.0]) is None
+    assert compare([-0.0], [0.0], bits=True) is not None
+
+
+def test_integers_are_exact_and_shapes_count() -> None:
+    i64 = dtype("i64")
+    big = np.array([2**53 + 1])
+    assert mismatch(big, big, np.zeros(1), i64) is None
+    assert mismatch(big, big - 1, np.zeros(1), i64) is not None
+    assert compare([1.0, 2.0], [[1.0, 2.0]]) == "shape [2] instead of [1, 2]"
