@@ -122,7 +122,7 @@ def test_plg_07_import_starts_no_thread() -> None:
         ).stdout
         for modules in ("numpy, ml_dtypes", "anyhal")
     ]
-    assert threads[0] == threads[1]
+    assert int(threads[1]) <= int(threads[0])
 
 
 def test_a_front_page_command_is_the_one_that_ci_runs() -> None:

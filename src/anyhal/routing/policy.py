@@ -81,7 +81,7 @@ def _named(text: str, device: DeviceFact) -> bool:
 
 
 def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> Facts:
-    """The facts with every device that `names` leaves out marked as unusable; None hides nothing."""
+    """The facts, with what `names` leaves out marked as unusable; None hides nothing."""
     if names is None:
         return facts
     unseen = f"{variable} leaves it out"
