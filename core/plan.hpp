@@ -104,7 +104,7 @@ HAL_API std::vector<Plan*> retained_plans();
 // holds the GIL); entries are found without a lock.
 // words[0] must carry the count, so that a longer key never equals its own prefix.
 struct Key {
-  static constexpr uint32_t kMax = 2 + kMaxOperands + 16;
+  static constexpr uint32_t kMax = 4 + 3 * kMaxOperands + 16;
   uint32_t count = 0;
   uint64_t words[kMax];
   void add(uint64_t w) { words[count++] = w; }

@@ -107,28 +107,27 @@ nb::object as_constant(nb::handle h) {
   return steal(make_array(a.spec(), a.buffer, a.data));
 }
 
-// A host address for the array's bytes once they may be read (written), or 0.
-uint64_t host_pointer(nb::handle h, bool for_write) {
-  ArrayObject& a = array_of(h);
-  Device& device = *a.device();
-  device.require_alive();
-  if (!device.host_memory) return 0;
-  if (queue_for(current_scope(), device).capture)
-    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
-                "the host cannot read or write arrays of " + device.name +
-                    " while a graph is being captured; end the graph first",
-                ANYHAL_REASON_CAPTURE);
-  nb::gil_scoped_release nogil;
-  wait_idle(*a.buffer, for_write);
-  return reinterpret_cast<uint64_t>(a.host());
-}
-
 void require_no_capture(Device& device) {
   if (queue_for(current_scope(), device).capture)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
                 "the host cannot read or write arrays of " + device.name +
                     " while a graph is being captured; end the graph first",
                 ANYHAL_REASON_CAPTURE);
+}
+
+// A host address for the array's bytes once they may be read (written), or 0. `fresh`: nobody has
+// seen the array yet, so that it may be filled even while a graph is being captured.
+uint64_t host_pointer(nb::handle h, bool for_write, bool fresh) {
+  ArrayObject& a = array_of(h);
+  Device& device = *a.device();
+  device.require_alive();
+  if (!device.host_memory) return 0;
+  if (!fresh) require_no_capture(device);
+  if (!device.synchronous) {
+    nb::gil_scoped_release nogil;
+    wait_idle(*a.buffer, for_write);
+  }
+  return reinterpret_cast<uint64_t>(a.host());
 }
 
 struct Staging {
@@ -165,11 +164,11 @@ nb::bytes download(nb::handle h) {
 }
 
 // Writes the span of an array (a cell: must be the whole block).
-void upload(nb::handle h, nb::bytes data) {
+void upload(nb::handle h, nb::bytes data, bool fresh) {
   ArrayObject& a = array_of(h);
   Device& device = *a.device();
   device.require_alive();
-  require_no_capture(device);
+  if (!fresh) require_no_capture(device);
   const uint64_t bytes = uint64_t(a.spec()->span_bytes);
   if (data.size() != bytes)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT, "an upload of " + std::to_string(data.size()) +
@@ -198,12 +197,17 @@ void bind_arrays(nb::module_& m) {
   m.def("import_host", &import_host, "device"_a, "address"_a, "bytes"_a, "dtype"_a, "shape"_a,
         "strides"_a, "owner"_a, "constant"_a);
   m.def("as_constant", &as_constant);
-  m.def("host_pointer", &host_pointer, "array"_a, "for_write"_a);
+  m.def("host_pointer", &host_pointer, "array"_a, "for_write"_a, "fresh"_a = false);
   m.def("download", &download);
-  m.def("upload", &upload);
+  m.def("upload", &upload, "array"_a, "data"_a, "fresh"_a = false);
   m.def("device_of", [](nb::handle h) { return array_of(h).device(); }, nb::rv_policy::reference);
   m.def("content_id", [](nb::handle h) { return array_of(h).buffer->content_id; });
   m.def("array_address", [](nb::handle h) { return array_of(h).data; });
+  m.def("same_memory", [](nb::handle x, nb::handle y) {
+    ArrayObject &a = array_of(x), &b = array_of(y);
+    return a.device() == b.device() &&
+           (a.device()->address_block || a.buffer->memory == b.buffer->memory);
+  });
   m.def("alignment", [](nb::handle h) {
     return uint32_t(1) << (array_of(h).word & kAlignmentMask);
   });

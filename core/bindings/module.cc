@@ -238,6 +238,7 @@ NB_MODULE(_core, m) {
     }
   });
   watch_forks();
+  m.attr("__version__") = ANYHAL_VERSION;
   m.attr("ABI_VERSION") = std::to_string(ANYHAL_ABI_MAJOR) + "." + std::to_string(ANYHAL_ABI_MINOR);
   m.attr("REGISTRY_VERSION") = ANYHAL_REGISTRY_VERSION;
   bind_instances(m);

@@ -203,9 +203,13 @@ void build_key(const OpObject* op, const Parsed& p, const Scope& scope, Key& key
     }
     const ArrayObject* a = as_array(p.arrays[i]);
     key.add(a->word);
+    // A cell backend compiles the place of a view in its block into the plan.
+    if (a->buffer->cell) key.add(a->data - a->buffer->offset), key.add(a->buffer->bytes);
     if (p.out) alias = alias * 3 + overlap(as_array(p.out), a);
   }
   key.add(p.out ? as_array(p.out)->word : 0);
+  if (p.out && as_array(p.out)->buffer->cell)
+    key.add(as_array(p.out)->data - as_array(p.out)->buffer->offset);
   for (int i = 0; i < op->attr_count; ++i) key.add(p.attrs[i]);
   // Up to 23 operands would need 37 bits of alias pattern; a mixed word keeps all of them apart
   // because more than eight inputs happen only for concat, whose out may overlap nothing.

@@ -1,0 +1,367 @@
+"""The one meeting point of a new call signature: validation → facts → decision → plan.
+SPDX-License-Identifier: Apache-2.0
+
+A warm call never comes here: the native Op object finds its plan by key. On a miss `resolve` checks
+the call, asks the candidates that policy names, prepares the choice and hands the plan back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from anyhal import _core
+from anyhal.dtypes import ALL, DType, dtype
+from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.lowering import OperandInfo, prepare_call, query_call
+from anyhal.ops import BY_NAME
+from anyhal.ops._spec import ALIASING, REQUIRED, Attr, OpSpec, TensorSpec, describe
+from anyhal.routing import policy as routing
+from anyhal.routing.explain import parse
+from anyhal.routing.facts import CallFact, Candidate, Decision, OperandFact
+from anyhal.runtime import array as arrays
+from anyhal.runtime import context, device
+from anyhal.runtime.device import Device
+
+_KINDS = {"i64": "i", "f32": "f", "bool": "b", "axis": "a", "axes": "x", "enum": "e", "dtype": "d"}
+_DTYPE_WORDS = {n: d.value for d in ALL for n in (d.name, d.short)}
+_ops_made: list[Any] = []
+
+
+def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Replaces a documented signature by the native Op object that runs it."""
+    spec = BY_NAME[name]
+
+    def make(function: Callable[..., Any]) -> Any:
+        free = [a for a in spec.attrs if a.name not in preset]
+        native = _core.Op(
+            function.__name__,
+            len(_ops_made),
+            tuple(a.name for a in spec.inputs),
+            sum(not a.optional for a in spec.inputs),
+            any(a.variadic for a in spec.inputs),
+            spec.aliasing == "required",
+            tuple(_slot(a) for a in free),
+            resolve,
+            coerce,
+        )
+        native.spec, native.preset = spec, preset
+        native.__name__ = native.__qualname__ = function.__name__
+        native.__doc__, native.__module__ = function.__doc__, function.__module__
+        native.__signature__ = inspect.signature(function)
+        native.__wrapped__ = function
+        _ops_made.append(native)
+        return native
+
+    return make
+
+
+def _slot(a: Attr) -> tuple[str, str, Any, int, Any]:
+    table: Any = {"enum": dict(a.choices), "dtype": _DTYPE_WORDS}.get(a.kind)
+    required = a.default is REQUIRED
+    return (a.name, _KINDS[a.kind], table, int(required), None if required else a.default)
+
+
+# ------------------------------------------------------------------------------------ validation
+
+
+def _attributes(spec: OpSpec, preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """All attributes, checked and in the registry's form."""
+    out: dict[str, Any] = {}
+    for a in spec.attrs:
+        value = preset.get(a.name, given.get(a.name, a.default))
+        out[a.name] = _attribute(spec.name, a, value)
+    return out
+
+
+def _attribute(op_name: str, a: Attr, value: Any) -> Any:
+    def refuse(what: str, hint: str) -> InvalidArgumentError:
+        return InvalidArgumentError(f"{op_name}: {a.name}={value!r} {what}; {hint}")
+
+    if a.kind == "dtype":
+        return None if value is None else dtype(value).name
+    if a.kind == "enum":
+        if value not in a.choices:
+            near = get_close_matches(str(value), list(a.choices), n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(a.choices)
+            raise refuse("is not one of its choices", hint)
+        return value
+    if a.kind == "f32":
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+            raise refuse("is not a number", "pass a float")
+        return float(value)
+    if a.kind == "bool":
+        if not isinstance(value, bool | np.bool_):
+            raise refuse("is not a bool", "pass True or False")
+        return bool(value)
+    if a.kind == "axes" and (value is None or isinstance(value, tuple | list)):
+        if value is not None and any(not _is_int(v) for v in value):
+            raise refuse("holds something that is no integer", "pass None, an int or ints")
+        return None if value is None else tuple(int(v) for v in value)
+    if not _is_int(value):
+        raise refuse("is not an integer", "pass an int")
+    return int(value)
+
+
+def _is_int(v: Any) -> bool:
+    return isinstance(v, int | np.integer) and not isinstance(v, bool)
+
+
+def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) -> None:
+    have = arrays.spec_of(out)
+    where = f"{spec.name} on {out._device_name}"
+    if have.shape != want.shape or have.dtype != want.dtype:
+        raise InvalidArgumentError(
+            f"{where}: out is {describe(have)}, the result is {describe(want)}; pass an out of that"
+            " shape and dtype, or none"
+        )
+    if out.constant:
+        raise InvalidArgumentError(
+            f"{where}: out {describe(have)} is constant, which is never written; pass another out"
+        )
+    if any(n > 1 and s == 0 for n, s in zip(have.shape, have.strides, strict=True)):
+        raise InvalidArgumentError(
+            f"{where}: out {describe(have)} overlaps itself (a stride is 0); pass a dense out"
+        )
+    for i, x in enumerate(inputs):
+        if x is None or not _overlap(x, out):
+            continue
+        exact = _same(x, out)
+        allowed = {
+            "none": False,
+            "elementwise": exact,
+            "first": exact and i == 0,
+            "required": exact and i == 0,
+        }[spec.aliasing]
+        if not allowed:
+            raise InvalidArgumentError(
+                f"{where}: out shares memory with operand {i} {describe(arrays.spec_of(x))}:"
+                f" {ALIASING[spec.aliasing]}; pass another out"
+            )
+
+
+def _address(a: Any) -> tuple[int, int]:
+    begin = _core.array_address(a)
+    return begin, begin + a._span_bytes
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    if not a.size or not b.size or not _core.same_memory(a, b):
+        return False
+    (first, last), (begin, end) = _address(a), _address(b)
+    return begin < last and first < end
+
+
+def _same(a: Any, b: Any) -> bool:
+    return _address(a) == _address(b) and arrays.spec_of(a) == arrays.spec_of(b)
+
+
+# -------------------------------------------------------------------------------------- decision
+
+
+def _info(a: Any) -> OperandInfo | None:
+    if a is None:
+        return None
+    cell, block_bytes, offset = _core.block_range(a)
+    return OperandInfo(
+        arrays.spec_of(a),
+        constant=a.constant,
+        alignment=_core.alignment(a),
+        block_bytes=block_bytes if cell else 0,
+        base_offset=offset if cell else 0,
+    )
+
+
+def _call_fact(
+    spec: OpSpec, infos: Sequence[OperandInfo | None], attrs: Mapping[str, Any], on: Sequence[str]
+) -> CallFact:
+    operands = tuple(
+        OperandFact(describe(i.spec if i else None), d if i else "", i.spec.nbytes if i else 0)
+        for i, d in zip(infos, on, strict=True)
+    )
+    default = context.current().device
+    home = default.name if default is not None else next((d for d in on if d), "")
+    shown = {k: v for k, v in attrs.items() if k in {a.name for a in spec.attrs}}
+    return CallFact(spec.name, operands, shown, home)
+
+
+def _weigh(
+    spec: OpSpec,
+    infos: Sequence[OperandInfo | None],
+    attrs: Mapping[str, Any],
+    out: OperandInfo,
+    on: Sequence[str],
+) -> tuple[CallFact, Decision]:
+    """Asks candidate after candidate, stage by stage, until one stage has a taker."""
+    chosen = context.current()
+    call = _call_fact(spec, infos, attrs, on)
+    known = device.facts()
+    asked: list[Candidate] = []
+    stage, decision = -1, None
+    for step in routing.steps(call, known, chosen.contract, chosen.policy):
+        if step.stage != stage and decision is not None and decision.choice:
+            break
+        stage = step.stage
+        verdicts: tuple[Any, ...] = ()
+        if not step.device.why_not:
+            target = device.device(step.device.name) if known else None
+            verdicts = query_call(
+                target, spec, infos, attrs, out, step.form, chosen.policy.prefer_decomposed
+            )
+        asked.append(Candidate(step.device, step.form, verdicts))
+        decision = routing.weigh(call, asked, chosen.contract, chosen.policy)
+    assert decision is not None
+    return call, decision
+
+
+def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out: Any) -> Any:
+    """The plan for a call that the cache does not know, or the result of a call that no plan can
+    express (operands on another device)."""
+    spec: OpSpec = native.spec
+    attrs = _attributes(spec, native.preset, given)
+    specs = [None if a is None else arrays.spec_of(a) for a in inputs]
+    if spec.shape_from_out and out is not None:
+        want = arrays.spec_of(out)
+        want = TensorSpec.dense(want.dtype, want.shape)
+    else:
+        want = spec.infer(specs, attrs)
+    on = ["" if a is None else a._device_name for a in inputs]
+    homes = set(filter(None, [*on, out._device_name if out is not None else ""]))
+    if out is not None:
+        _check_out(spec, inputs, out, want)
+    infos = [_info(a) for a in inputs]
+    target = _info(out) if out is not None else OperandInfo(want)
+    assert target is not None
+    alias = next((i for i, a in enumerate(inputs) if a is not None and out is not None
+                  and want.size and _same(a, out)), None)
+    call, decision = _weigh(spec, infos, attrs, target, on)
+    if not decision.choice:
+        raise UnsupportedError(
+            decision.sentence,
+            reason=decision.refusals[0].reason if decision.refusals else "policy",
+            refusals=decision.refusals,
+        )
+    where = device.device(decision.choice)
+    if homes != {where.name}:
+        return _run_elsewhere(native, inputs, given, out, where)
+    return prepare_call(
+        where, spec, infos, attrs, target, alias, decision, str(call),
+        context.current().policy.prefer_decomposed,
+    )
+
+
+def _run_elsewhere(
+    native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out: Any, where: Device
+) -> Any:
+    """Copies the operands to `where`, runs there, copies the result back: fallback="any"."""
+    moved = [
+        None if a is None else a if a._device_name == where.name else _to(a, where) for a in inputs
+    ]
+    with context.use(device=where):
+        variadic = any(a.variadic for a in native.spec.inputs)
+        result = native(moved, **given) if variadic else native(*moved, **given)
+    home = arrays.device_of(next(a for a in inputs if a is not None))
+    if native.spec.aliasing == "required" and out is None:
+        out = inputs[0]
+    if out is not None:
+        return arrays.set_values(out, arrays.numpy(result))
+    return arrays.asarray(result, device=home) if home is not where else result
+
+
+def _to(a: Any, where: Device) -> Any:
+    if dtype(a._dtype_value).is_block:
+        return arrays.frombuffer(
+            arrays.numpy(a), a._dtype_value, a.shape, device=where, constant=a.constant
+        )
+    return arrays.asarray(arrays.numpy(a), device=where, constant=a.constant)
+
+
+def explain(text: str) -> Decision:
+    """Where a call would run and why, without running it: explain("matmul f32[4,8] f32[8,16]").
+
+    The operands are taken to be dense arrays on the scope's device (else the best one).
+    """
+    parsed = parse(text)
+    where = device.device()
+    infos = [None if s is None else OperandInfo(s) for s in parsed.inputs]
+    on = [where.name if i else "" for i in infos]
+    out = OperandInfo(parsed.out)
+    return _weigh(parsed.spec, infos, dict(parsed.attrs), out, on)[1]
+
+
+# -------------------------------------------------------------------------------------- coercion
+
+
+def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """A call with operands that are not arrays: numbers take the arrays' dtype, host arrays are
+    copied to the arrays' device (all of them host values: the scope's device)."""
+    spec: OpSpec = native.spec
+    names = [a.name for a in spec.inputs]
+    variadic = any(a.variadic for a in spec.inputs)
+    given = list(positional[0]) if variadic and positional else list(positional)
+    operands = given + ([] if variadic else [named[n] for n in names if n in named])
+    model = next((a for a in operands if isinstance(a, arrays.Array)), None)
+    out = named.get("out")
+    if out is not None and not isinstance(out, arrays.Array):
+        return _into_host(native, positional, named, out)
+    on = arrays.device_of(model) if model is not None else device.device()
+    kind = dtype(model._dtype_value) if model is not None else None
+
+    def convert(value: Any) -> Any:
+        if value is None or isinstance(value, arrays.Array):
+            return value
+        if isinstance(value, bool | int | float) and kind is not None:
+            return _scalar(on.name, kind, value, spec.name)
+        return arrays.asarray(value, device=on)
+
+    given = [convert(v) for v in given]
+    named = {k: convert(v) if k in names and not variadic else v for k, v in named.items()}
+    if variadic and len(given) >= 20:
+        # The contract's calls have a bounded number of operands: join in two steps.
+        parts = [native(given[i : i + 16], **named) for i in range(0, len(given), 16)]
+        return native(parts, **named)
+    return native(given, **named) if variadic else native(*given, **named)
+
+
+def _into_host(native: Any, positional: tuple[Any, ...], named: dict[str, Any], out: Any) -> Any:
+    if not isinstance(out, np.ndarray):
+        raise InvalidArgumentError(
+            f"{native.__name__}: out is a {type(out).__name__}; pass an Array or an ndarray"
+        )
+    result = native(*positional, **{k: v for k, v in named.items() if k != "out"})
+    values = arrays.numpy(result)
+    if values.shape != out.shape or values.dtype != out.dtype:
+        raise InvalidArgumentError(
+            f"{native.__name__}: out is {out.dtype}{list(out.shape)}, the result is"
+            f" {values.dtype}{list(values.shape)}; pass an out of that shape and dtype"
+        )
+    np.copyto(out, values)
+    return out
+
+
+@lru_cache(maxsize=512)
+def _scalar_cached(on: str, kind: DType, value: Any, _type: type, _sign: bool) -> Any:
+    return arrays.asarray(np.asarray(value).astype(kind.numpy), device=on, constant=True)
+
+
+def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
+    """A number as a 0-d constant of the arrays' dtype; refused where that would change it in kind."""
+    fits = kind.kind == "float" or (kind.kind == "bool") == isinstance(value, bool)
+    if kind.is_block or not fits or (kind.kind != "float" and isinstance(value, float)):
+        raise InvalidArgumentError(
+            f"{op_name}: the number {value!r} does not go with {kind.short} operands; cast the"
+            " array with astype or the number yourself"
+        )
+    if kind.kind in ("int", "uint"):
+        limits = np.iinfo(kind.numpy)
+        if not limits.min <= value <= limits.max:
+            raise InvalidArgumentError(
+                f"{op_name}: the number {value} does not fit {kind.short}; use a wider dtype"
+            )
+    negative_zero = isinstance(value, float) and value == 0 and str(value).startswith("-")
+    return _scalar_cached(on, kind, value, type(value), negative_zero)

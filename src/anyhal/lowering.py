@@ -1,0 +1,416 @@
+"""From an op of the registry to native plans: fused, with layout copies, or decomposed.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anyhal import _core
+from anyhal.errors import UnsupportedError
+from anyhal.ops import lookup
+from anyhal.ops._record import pack
+from anyhal.ops._spec import OpSpec, TensorSpec, describe
+from anyhal.ops._trace import Call, Trace, Value
+from anyhal.routing.facts import Decision, Form, Verdict, Want
+from anyhal.runtime import array as arrays
+from anyhal.runtime.device import Device
+from anyhal.runtime.selftest import require_good_cell
+
+_CONSTANT, _ABSENT = 1, 4  # anyhal_tensor_desc flags
+_SUPPORT = ("no", "yes", "prepare_knows")
+_LAYOUTS = ("any", "dense", "dense_inner")
+_TEMP_ALIGNMENT = 64
+_MAX_PLANS = 4096
+# Below this a released GIL costs more than it gives (docs/adr/0013).
+_RELEASE_GIL_ABOVE_NS = 20_000
+# For estimates only, where a backend gives none: one core's flops and bytes per ns.
+_FLOPS_PER_NS, _BYTES_PER_NS = 20.0, 10.0
+
+
+@dataclass(frozen=True)
+class OperandInfo:
+    """An operand as prepare sees it: all that is known before the bytes are."""
+
+    spec: TensorSpec
+    constant: bool = False
+    alignment: int = _TEMP_ALIGNMENT
+    block_bytes: int = 0  # cells
+    base_offset: int = 0
+
+
+@dataclass(frozen=True)
+class _Native:
+    """One op in the contract's form, ready for query and prepare."""
+
+    spec: OpSpec
+    operands: tuple[Any, ...]
+    input_count: int
+    attributes: bytes
+    cost_ns: float
+    signature: str
+
+    def query(self, device: Device) -> dict[str, Any]:
+        record: dict[str, Any] = _core.query(
+            device.native, self.spec.id, self.input_count, list(self.operands), self.attributes, []
+        )
+        return record
+
+
+def _operand(info: OperandInfo | None, view: TensorSpec | None, alias_of: int = 0) -> Any:
+    if info is None or view is None:
+        return (0, [], [], 1, _ABSENT, 0, 0, 0, 0)
+    return (
+        view.dtype.value,
+        list(view.shape),
+        list(view.strides),
+        info.alignment,
+        _CONSTANT if info.constant else 0,
+        alias_of,
+        info.block_bytes,
+        info.base_offset,
+        0,
+    )
+
+
+def _native(
+    spec: OpSpec,
+    infos: Sequence[OperandInfo | None],
+    attrs: Mapping[str, Any],
+    out: OperandInfo,
+    alias: int | None,
+) -> _Native:
+    specs = [None if i is None else i.spec for i in infos]
+    views, lowered, target = spec.lower(specs, attrs, out.spec)
+    flops, moved = spec.cost(specs, attrs, out.spec)
+    operands = [_operand(i, v) for i, v in zip(infos, views, strict=True)]
+    operands.append(_operand(out, target, 0 if alias is None else alias + 1))
+    shown = " ".join(describe(s) for s in specs)
+    return _Native(
+        spec,
+        tuple(operands),
+        len(infos),
+        pack(spec, lowered),
+        flops / _FLOPS_PER_NS + moved / _BYTES_PER_NS,
+        f"{spec.name} {shown} -> {describe(out.spec)}",
+    )
+
+
+def _verdict(record: Mapping[str, Any]) -> Verdict:
+    wants = tuple(
+        Want(i, _LAYOUTS[layout], alignment)
+        for i, (layout, alignment) in enumerate(record["wants"])
+        if layout or alignment
+    )
+    return Verdict(
+        support=_SUPPORT[record["support"]],  # type: ignore[arg-type]
+        reason="" if record["support"] else record["reason"],
+        operand=record["operand"],
+        cost_ns=record["cost_ns"],
+        wants=wants,
+        text=record["text"],
+    )
+
+
+# ---------------------------------------------------------------------------------- decomposition
+
+
+@dataclass
+class _Leaf:
+    """A call that a backend takes as it is."""
+
+    call: Call
+    native: _Native
+    verdict: Verdict
+
+
+class _Expansion:
+    """A decomposition down to calls that the device takes."""
+
+    def __init__(self, device: Device, infos: Sequence[OperandInfo | None], core_only: bool) -> None:
+        self.device, self.infos, self.core_only = device, infos, core_only
+        self.trace = Trace(lookup)
+        self.leaves: list[_Leaf] = []
+
+    def info(self, value: Value | None) -> OperandInfo | None:
+        if value is None:
+            return None
+        if value.kind != "operand":
+            alignment = _lowest_bit(value.offset, _TEMP_ALIGNMENT)
+            return OperandInfo(value.spec, value.kind == "constant", alignment)
+        base = self.infos[value.index]
+        assert base is not None
+        return replace(
+            base,
+            spec=value.spec,
+            alignment=_lowest_bit(value.offset, base.alignment),
+            base_offset=base.base_offset + value.offset,
+        )
+
+    def expand(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            spec = lookup(call.op)
+            infos = [self.info(v) for v in call.inputs]
+            out = self.info(call.out)
+            assert out is not None
+            alias = next((i for i, v in enumerate(call.inputs) if v == call.out), None)
+            native = _native(spec, infos, call.attrs, out, alias)
+            if spec.decompose is not None and self.core_only:
+                self._inner(spec, call)
+                continue
+            verdict = _verdict(native.query(self.device))
+            if verdict.accepts or spec.decompose is None:
+                self.leaves.append(_Leaf(call, native, verdict))
+            else:
+                self._inner(spec, call)
+
+    def _inner(self, spec: OpSpec, call: Call) -> None:
+        assert spec.decompose is not None
+        inner = Trace(lookup, temps=self.trace.temps, constants=self.trace.constants)
+        spec.decompose(inner, call.inputs, call.attrs, call.out)
+        self.expand(inner.calls)
+
+
+def _lowest_bit(offset: int, limit: int) -> int:
+    return min(offset & -offset, limit) if offset else limit
+
+
+def _decomposed(
+    device: Device,
+    spec: OpSpec,
+    infos: Sequence[OperandInfo | None],
+    attrs: Mapping[str, Any],
+    out: OperandInfo,
+    alias: int | None,
+    core_only: bool,
+) -> _Expansion | None:
+    if spec.decompose is None:
+        return None
+    expansion = _Expansion(device, [*infos, out], core_only)
+    inputs = [
+        None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)
+    ]
+    # An output that is exactly an input is that input, so that in-place calls show as such.
+    target = Value("operand", len(infos) if alias is None else alias, out.spec)
+    spec.decompose(expansion.trace, inputs, dict(attrs), target)
+    calls, expansion.trace.calls = expansion.trace.calls, []
+    expansion.expand(calls)
+    return expansion
+
+
+def query_call(
+    device: Device | None,
+    spec: OpSpec,
+    infos: Sequence[OperandInfo | None],
+    attrs: Mapping[str, Any],
+    out: OperandInfo,
+    form: Form,
+    core_only: bool,
+) -> tuple[tuple[str, Verdict], ...]:
+    """What each op of that form answers; empty when there is no such form."""
+    if device is None:
+        return ()
+    alias = 0 if spec.aliasing == "required" else None
+    if form == "fused":
+        return ((spec.name, _verdict(_native(spec, infos, attrs, out, alias).query(device))),)
+    expansion = _decomposed(device, spec, infos, attrs, out, alias, core_only)
+    if expansion is None:
+        return ()
+    return tuple((leaf.native.spec.name, leaf.verdict) for leaf in expansion.leaves)
+
+
+# ------------------------------------------------------------------------------------------ plans
+
+_plans: OrderedDict[Any, Any] = OrderedDict()
+
+
+def _plan(device: Device, native: _Native, decomposed: bool) -> Any:
+    """The native plan of one op; equal descriptions share one."""
+    key = (
+        device.name,
+        native.spec.id,
+        tuple((o[0], tuple(o[1]), tuple(o[2]), *o[3:]) for o in native.operands),
+        native.attributes,
+        decomposed,
+    )
+    found = _plans.get(key)
+    if found is None:
+        require_good_cell(device, native.spec)
+        found = _core.prepare(
+            device.native,
+            native.spec.id,
+            native.input_count,
+            list(native.operands),
+            native.attributes,
+            [],
+        )
+        release = native.cost_ns > _RELEASE_GIL_ABOVE_NS
+        found.describe(
+            native.spec.name,
+            device.fact.state,
+            native.signature,
+            decomposed,
+            native.cost_ns,
+            release,
+        )
+        _plans[key] = found
+        if len(_plans) > _MAX_PLANS:
+            _plans.popitem(last=False)
+    else:
+        _plans.move_to_end(key)
+    return found
+
+
+def prepare_call(
+    device: Device,
+    spec: OpSpec,
+    infos: Sequence[OperandInfo | None],
+    attrs: Mapping[str, Any],
+    out: OperandInfo,
+    alias: int | None,
+    decision: Decision,
+    signature: str,
+    core_only: bool,
+) -> Any:
+    """The plan of the decision."""
+    if decision.form == "fused":
+        native = _native(spec, infos, attrs, out, alias)
+        wants = [w for _, v in decision.considered[-1].verdicts for w in v.wants]
+        wants = [w for w in wants if w.layout != "any"]
+        if not wants:
+            plan = _plan(device, native, False)
+        else:
+            call = Call(
+                spec.name,
+                tuple(
+                    None if i is None else Value("operand", n, i.spec)
+                    for n, i in enumerate(infos)
+                ),
+                dict(attrs),
+                Value("operand", len(infos), out.spec),
+            )
+            expansion = _Expansion(device, [*infos, out], core_only)
+            expansion.leaves = [_Leaf(call, native, decision.considered[-1].verdicts[0][1])]
+            plan = _composite(device, expansion, len(infos), False)
+    else:
+        made = _decomposed(device, spec, infos, attrs, out, alias, core_only)
+        assert made is not None
+        plan = _composite(device, made, len(infos), True)
+    if plan.record["composite"]:
+        plan.describe(spec.name, device.fact.state, signature, False, 0.0, True)
+    plan.set_output(out.spec.dtype.value, list(out.spec.shape))
+    return plan
+
+
+def _composite(device: Device, expansion: _Expansion, input_count: int, decomposed: bool) -> Any:
+    nodes: list[tuple[Any, list[tuple[int, int, int]], list[Value | None]]] = []
+    for leaf in expansion.leaves:
+        _add_leaf(device, expansion, leaf, decomposed, nodes)
+    temps = expansion.trace.temps
+    offsets, total = _lay_out(temps, [values for _, _, values in nodes])
+    constants = [arrays.asarray(c, device=device, constant=True) for c in expansion.trace.constants]
+    return _core.composite(
+        device.native,
+        input_count + 1,
+        input_count,
+        [(plan, refs) for plan, refs, _ in nodes],
+        offsets,
+        [max(1, t.nbytes) for t in temps],
+        total,
+        constants,
+    )
+
+
+_REF = {"operand": 1, "temp": 2, "constant": 3}
+
+
+def _ref(value: Value | None) -> tuple[int, int, int]:
+    return (0, 0, 0) if value is None else (_REF[value.kind], value.index, value.offset)
+
+
+def _add_leaf(
+    device: Device,
+    expansion: _Expansion,
+    leaf: _Leaf,
+    decomposed: bool,
+    nodes: list[tuple[Any, list[tuple[int, int, int]], list[Value | None]]],
+) -> None:
+    """One call, with dense copies before it (and after it) where its backend wants them."""
+    call, native = leaf.call, leaf.native
+    values: list[Value | None] = [*call.inputs, call.out]
+    wanted = {w.operand for w in leaf.verdict.wants if w.layout != "any"}
+    wanted = {i for i in wanted if (v := values[i]) is not None and not v.spec.is_dense}
+    back: Value | None = None
+    for i in sorted(wanted):
+        value = values[i]
+        assert value is not None
+        dense = expansion.trace.temp(value.shape, value.dtype)
+        if i < len(call.inputs):
+            _add_copy(device, expansion, value, dense, decomposed, nodes)
+        else:
+            back = value
+        values[i] = dense
+    if wanted:
+        infos = [expansion.info(v) for v in values]
+        assert infos[-1] is not None
+        native = _native(native.spec, infos[:-1], call.attrs, infos[-1], None)
+        again = _verdict(native.query(device))
+        if not again.accepts:
+            raise UnsupportedError(
+                f"{native.signature} on {device.name}: it is refused even with dense operands"
+                f" ({again.reason}); report this to the backend's vendor",
+                reason=again.reason,
+            )
+    plan = _plan(device, native, decomposed)
+    nodes.append((plan, [_ref(v) for v in values], values))
+    if back is not None:
+        dense_out = values[-1]
+        assert dense_out is not None
+        _add_copy(device, expansion, dense_out, back, decomposed, nodes)
+
+
+def _add_copy(
+    device: Device,
+    expansion: _Expansion,
+    source: Value,
+    target: Value,
+    decomposed: bool,
+    nodes: list[tuple[Any, list[tuple[int, int, int]], list[Value | None]]],
+) -> None:
+    out = expansion.info(target)
+    assert out is not None
+    native = _native(lookup("copy"), [expansion.info(source)], {}, out, None)
+    plan = _plan(device, native, decomposed)
+    nodes.append((plan, [_ref(source), _ref(target)], [source, target]))
+
+
+def _lay_out(
+    temps: Sequence[TensorSpec], uses: Sequence[Sequence[Value | None]]
+) -> tuple[list[int], int]:
+    """Offsets of the temporaries in one workspace: first fit by lifetime."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for step, values in enumerate(uses):
+        for v in values:
+            if v is not None and v.kind == "temp":
+                first.setdefault(v.index, step)
+                last[v.index] = step
+    offsets = [0] * len(temps)
+    placed: list[tuple[int, int, int]] = []  # (offset, end, index)
+    total = 0
+    for index in sorted(first, key=lambda i: first[i]):
+        size = -(-max(1, temps[index].nbytes) // 256) * 256
+        at = 0
+        for begin, end, other in sorted(placed):
+            if last[other] < first[index]:
+                continue
+            if begin - at >= size:
+                break
+            at = max(at, end)
+        offsets[index] = at
+        placed.append((at, at + size, index))
+        total = max(total, at + size)
+    return offsets, total

@@ -1,0 +1,662 @@
+"""Arrays: making them, viewing them, moving their values to and from the host.
+SPDX-License-Identifier: Apache-2.0
+
+The Array type itself is native (fields only); its methods are set on it here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anyhal import _core
+from anyhal.dtypes import DType, dtype
+from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.ops._spec import TensorSpec, dense_strides, describe
+from anyhal.runtime import device as devices
+from anyhal.runtime.device import Device
+
+Array = _core.Array
+PURPOSES = {"activations": 0, "weights": 1, "cache": 2, "workspace": 3, "staging": 4, "arena": 5}
+
+
+def spec_of(a: Any) -> TensorSpec:
+    """The array's description for the registry."""
+    return TensorSpec(dtype(a._dtype_value), a.shape, a.strides)
+
+
+def device_of(a: Any) -> Device:
+    return devices.of_native(a._device_name)
+
+
+# ------------------------------------------------------------------------------------- creation
+
+
+def _shape(shape: int | Sequence[int]) -> list[int]:
+    dims = [shape] if isinstance(shape, int | np.integer) else list(shape)
+    if any(not isinstance(n, int | np.integer) or n < 0 for n in dims):
+        raise InvalidArgumentError(
+            f"making an array: shape {shape!r} must be whole numbers of at least 0; correct it"
+        )
+    return [int(n) for n in dims]
+
+
+def empty(
+    shape: int | Sequence[int],
+    *,
+    dtype: object = "float32",
+    device: Device | str | None = None,
+    pool: str = "activations",
+) -> Any:
+    """An array with unspecified contents. `pool` says what it is for: activations, weights, cache."""
+    return _empty(devices.device(device), _dtype(dtype), _shape(shape), PURPOSES[pool])
+
+
+def _dtype(spec: object) -> DType:
+    return dtype(spec)
+
+
+def _empty(on: Device, d: DType, shape: Sequence[int], purpose: int = 0) -> Any:
+    return _core.empty(on.native, d.value, list(shape), purpose)
+
+
+def full(
+    shape: int | Sequence[int],
+    value: float,
+    *,
+    dtype: object = "float32",
+    device: Device | str | None = None,
+) -> Any:
+    """An array with `value` everywhere."""
+    d = _dtype(dtype)
+    if d.is_block:
+        raise UnsupportedError(
+            f"full: block format {d.name} cannot be filled with a number; use frombuffer",
+            reason="dtype",
+        )
+    out = _empty(devices.device(device), d, _shape(shape))
+    _write(out, np.asarray(value), fresh=True, casting="unsafe")
+    return out
+
+
+def zeros(
+    shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
+) -> Any:
+    """An array of zeros."""
+    return full(shape, 0, dtype=dtype, device=device)
+
+
+def ones(
+    shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
+) -> Any:
+    """An array of ones."""
+    return full(shape, 1, dtype=dtype, device=device)
+
+
+def arange(
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: object = None,
+    device: Device | str | None = None,
+) -> Any:
+    """start, start + step, ... below stop; int64, or float32 when an argument is a float."""
+    if stop is None:
+        start, stop = 0, start
+    if dtype is None:
+        dtype = "float32" if any(isinstance(v, float) for v in (start, stop, step)) else "int64"
+    if step == 0:
+        raise InvalidArgumentError("arange: step is 0, the sequence never ends; give another step")
+    return asarray(np.arange(start, stop, step), dtype=dtype, device=device)
+
+
+def asarray(
+    x: Any,
+    *,
+    dtype: object = None,
+    device: Device | str | None = None,
+    constant: bool = False,
+) -> Any:
+    """A copy of `x` (nested lists, NumPy or other host arrays, Array) as an array.
+
+    dtype: default x's own; Python floats become float32, ints int64. device: default the scope's,
+    for an Array its own. constant: writes are refused later and backends may pack it.
+    """
+    if isinstance(x, Array):
+        on = device_of(x) if device is None else devices.device(device)
+        want = _dtype(dtype) if dtype is not None else _dtype(x._dtype_value)
+        return _moved(x, on, want, constant)
+    values = _host_values(x, dtype)
+    want = _dtype(dtype if dtype is not None else values.dtype)
+    if want.is_block:
+        raise InvalidArgumentError(
+            f"asarray: {want.name} is a block format, which numbers are not turned into; give its"
+            " bytes to frombuffer"
+        )
+    on = devices.device(device)
+    out = _empty(on, want, values.shape, PURPOSES["weights" if constant else "activations"])
+    _write(out, values, fresh=True, casting="unsafe")
+    return _core.as_constant(out) if constant else out
+
+
+def _host_values(x: Any, want: object) -> np.ndarray[Any, Any]:
+    if isinstance(x, np.ndarray):
+        return x
+    if hasattr(x, "__dlpack__") and not isinstance(x, np.generic):
+        return np.from_dlpack(x)
+    if isinstance(x, np.generic):
+        return np.asarray(x)
+    try:
+        values = np.asarray(x)
+    except ValueError as why:
+        raise InvalidArgumentError(f"asarray: the nested lists are ragged: {why}") from None
+    if values.dtype == object:
+        raise InvalidArgumentError(
+            f"asarray: cannot turn {type(x).__name__} into numbers; pass nested lists, NumPy arrays"
+            " or anything with __dlpack__"
+        )
+    if values.dtype == np.float64:  # Python floats: the registry's default precision
+        return values.astype(np.float32) if want is None else values
+    return values
+
+
+def _moved(x: Any, on: Device, want: DType, constant: bool) -> Any:
+    source = device_of(x)
+    if want != _dtype(x._dtype_value):
+        from anyhal import functions
+
+        x = functions.astype(x, dtype=want.name)
+    if source is on and not constant:
+        from anyhal import functions
+
+        return functions.copy(x)
+    if want.is_block:
+        return frombuffer(numpy(x), want, x.shape, device=on, constant=constant)
+    return asarray(numpy(x), device=on, constant=constant)
+
+
+def frombuffer(
+    data: Any,
+    dtype: object,
+    shape: Sequence[int],
+    *,
+    device: Device | str | None = None,
+    constant: bool = True,
+) -> Any:
+    """Bytes as stored (a uint8 array, memory map or bytes) as an array; how block formats come in.
+
+    Zero copy where the device computes in host memory: then the bytes must not change while the
+    array lives. Elsewhere they are copied. Raises InvalidArgumentError when `data` is too short.
+    """
+    d, dims = _dtype(dtype), _shape(shape)
+    raw = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data
+    if not raw.flags.c_contiguous:
+        raise InvalidArgumentError("frombuffer: the bytes must be contiguous; copy them first")
+    raw = raw.reshape(-1).view(np.uint8)
+    spec = TensorSpec.dense(d, dims)
+    if dims and dims[-1] % d.block_elements:
+        raise InvalidArgumentError(
+            f"frombuffer: the last size of a {d.name} array is a multiple of {d.block_elements},"
+            f" not {dims[-1]}; correct the shape"
+        )
+    if raw.nbytes != spec.nbytes:
+        raise InvalidArgumentError(
+            f"frombuffer: {describe(spec)} takes {spec.nbytes} bytes, {raw.nbytes} were given;"
+            " correct the shape or the slice"
+        )
+    on = devices.device(device)
+    if on.native.host_memory and raw.nbytes and (raw.flags.writeable or constant):
+        return _core.import_host(
+            on.native, raw.ctypes.data, raw.nbytes, d.value, dims, list(spec.strides), raw, constant
+        )
+    out = _empty(on, d, dims, PURPOSES["weights" if constant else "activations"])
+    _write_bytes(out, raw, fresh=True)
+    return _core.as_constant(out) if constant else out
+
+
+# ----------------------------------------------------------------------------- host reads, writes
+
+
+class _HostMemory:
+    """Host memory of an array as NumPy's array interface; keeps the array alive."""
+
+    __slots__ = ("__array_interface__", "_array")
+
+    def __init__(self, array: Any, address: int, spec: TensorSpec, item: np.dtype[Any]) -> None:
+        size = spec.dtype.block_bytes
+        self._array = array
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, False),
+            "shape": spec.shape,
+            "strides": tuple(s * size for s in spec.strides),
+            "typestr": item.str,
+        }
+
+
+def _raw_spec(a: Any) -> tuple[TensorSpec, np.dtype[Any], np.dtype[Any]]:
+    """How NumPy sees the bytes: a spec, an item type it can name, and the type to view it as.
+    Block formats become uint8 with the innermost dim in bytes."""
+    spec = spec_of(a)
+    d = spec.dtype
+    if d.is_block:
+        byte = dtype("uint8")
+        inner = spec.shape[-1] // d.block_elements * d.block_bytes
+        strides = (*(s * d.block_bytes for s in spec.strides[:-1]), 1)
+        u8 = np.dtype(np.uint8)
+        return TensorSpec(byte, (*spec.shape[:-1], inner), strides), u8, u8
+    assert d.numpy is not None
+    plain = d.numpy if d.numpy.kind in "fiub" else np.dtype(f"u{d.block_bytes}")
+    return spec, plain, d.numpy
+
+
+def _host_view(a: Any, for_write: bool, fresh: bool = False) -> np.ndarray[Any, Any] | None:
+    """The array's own bytes as an ndarray, once they may be touched; None where the host cannot."""
+    address = _core.host_pointer(a, for_write, fresh)
+    if not address:
+        return None
+    spec, plain, item = _raw_spec(a)
+    if a.size == 0:
+        return np.empty(spec.shape, item)
+    return np.asarray(_HostMemory(a, address, spec, plain)).view(item)
+
+
+def _span_view(a: Any, data: bytes | bytearray) -> np.ndarray[Any, Any]:
+    spec, plain, item = _raw_spec(a)
+    size = spec.dtype.block_bytes
+    strides = tuple(s * size for s in spec.strides)
+    return np.ndarray(spec.shape, plain, data, 0, strides).view(item)
+
+
+def numpy(a: Any) -> np.ndarray[Any, Any]:
+    """A new ndarray with the array's values; waits for them. Block formats come as their bytes."""
+    view = _host_view(a, False)
+    if view is None:
+        if a.size == 0:
+            spec, _, item = _raw_spec(a)
+            return np.empty(spec.shape, item)
+        view = _span_view(a, _core.download(a))
+    return view.copy()
+
+
+def _check_writable(a: Any) -> None:
+    if a.constant:
+        raise InvalidArgumentError(
+            f"writing {describe(spec_of(a))} on {a._device_name}: the array is constant; make a"
+            " writable copy with asarray"
+        )
+
+
+def set_values(a: Any, values: Any) -> Any:
+    """Overwrites the array with values from the host (broadcast to its shape); returns it."""
+    _check_writable(a)
+    if isinstance(values, Array):
+        values = numpy(values)
+    _write(a, np.asarray(values))
+    return a
+
+
+def _write(a: Any, values: Any, fresh: bool = False, casting: Any = "same_kind") -> None:
+    spec, _, item = _raw_spec(a)
+    try:
+        view = _host_view(a, True, fresh)
+        if view is not None:
+            if a.size:
+                _copy_values(view, values, casting)
+            return
+        if a.size == 0:
+            return
+        if a._dense:
+            data = bytearray(a._span_bytes)
+        else:
+            data = bytearray(_core.download(a))
+        _copy_values(_span_view(a, data), values, casting)
+    except (TypeError, ValueError) as why:
+        if isinstance(why, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(
+            f"writing {describe(spec)} on {a._device_name}: {why}; convert the values first"
+        ) from None
+    _core.upload(a, bytes(data), fresh)
+
+
+def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
+    if casting == "unsafe" and values.dtype.kind == "f" and view.dtype.kind in "iu":
+        # As the cast op: saturate, NaN to 0; NumPy leaves this undefined.
+        from anyhal.ops._oracle import convert
+
+        values = convert(np.asarray(values, np.float64), dtype(view.dtype))
+    with np.errstate(all="ignore"):
+        np.copyto(view, values, casting=casting)
+
+
+def _write_bytes(a: Any, raw: np.ndarray[Any, Any], fresh: bool = False) -> None:
+    if raw.nbytes == 0:
+        return
+    view = _host_view(a, True, fresh)
+    if view is not None:
+        view.reshape(-1).view(np.uint8)[...] = raw
+    else:
+        _core.upload(a, raw.tobytes(), fresh)
+
+
+# ------------------------------------------------------------------------------------------ views
+
+
+def _view(a: Any, spec: TensorSpec, offset: int = 0) -> Any:
+    return _core.view(a, spec.dtype.value, list(spec.shape), list(spec.strides), offset)
+
+
+def getitem(a: Any, key: Any) -> Any:
+    """A view: integers, slices with a positive step, None and one Ellipsis."""
+    spec = spec_of(a)
+    keys = key if isinstance(key, tuple) else (key,)
+    taken = sum(k is not None and k is not Ellipsis for k in keys)
+    if sum(k is Ellipsis for k in keys) > 1 or taken > spec.rank:
+        raise InvalidArgumentError(
+            f"indexing {describe(spec)} with {key!r}: it has {spec.rank} dims; use fewer indices"
+        )
+    if not any(k is Ellipsis for k in keys):
+        keys = (*keys, Ellipsis)
+    shape: list[int] = []
+    strides: list[int] = []
+    offset, axis = 0, 0
+    for k in keys:
+        if k is None:
+            shape.append(1)
+            strides.append(0)
+        elif k is Ellipsis:
+            rest = spec.rank - taken
+            shape += spec.shape[axis : axis + rest]
+            strides += spec.strides[axis : axis + rest]
+            axis += rest
+        else:
+            blocked = spec.dtype.is_block and axis == spec.rank - 1
+            if blocked and k != slice(None):
+                raise UnsupportedError(
+                    f"indexing {describe(spec)}: the last dim of a block format is whole; index"
+                    " the other dims",
+                    reason="layout",
+                )
+            step, size = _index(k, spec, axis, shape)
+            if size is not None:
+                strides.append(spec.strides[axis] * size[1])
+            offset += step * spec.strides[axis]
+            axis += 1
+    out = TensorSpec(spec.dtype, tuple(shape), tuple(strides))
+    return _view(a, out, 0 if out.size == 0 else offset * spec.dtype.block_bytes)
+
+
+def _index(
+    k: Any, spec: TensorSpec, axis: int, shape: list[int]
+) -> tuple[int, tuple[int, int] | None]:
+    """(first element, (size, step) for a slice); appends the size to `shape`."""
+    n = spec.shape[axis]
+    if isinstance(k, slice):
+        start, stop, step = k.indices(n)
+        if step < 0:
+            raise UnsupportedError(
+                f"indexing {describe(spec)}: step {step} is negative, which views cannot express;"
+                " use take with reversed indices",
+                reason="layout",
+            )
+        size = max(0, -(-(stop - start) // step))
+        shape.append(size)
+        return (start if size else 0), (size, step)
+    try:
+        i = int(k.__index__())
+    except AttributeError:
+        raise InvalidArgumentError(
+            f"indexing {describe(spec)} with {k!r}: only integers, slices, None and ... make views;"
+            " use take or where"
+        ) from None
+    if not -n <= i < n:
+        raise InvalidArgumentError(
+            f"indexing {describe(spec)}: {i} is outside axis {axis} of size {n}; use {-n}..{n - 1}"
+        )
+    return i % n, None
+
+
+def reshape(a: Any, *shape: Any) -> Any:
+    """The same elements under another shape: a view where the layout allows, else a copy."""
+    dims = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
+    spec = spec_of(a)
+    known = math.prod(n for n in dims if n != -1)
+    if dims.count(-1) == 1 and known and spec.size % known == 0:
+        dims[dims.index(-1)] = spec.size // known
+    if any(not isinstance(n, int | np.integer) or n < 0 for n in dims) or (
+        math.prod(dims) != spec.size
+    ):
+        raise InvalidArgumentError(
+            f"reshaping {describe(spec)} to {list(shape)}: the element counts differ; "
+            f"{spec.size} elements are there"
+        )
+    if spec.dtype.is_block and dims[-1:] != list(spec.shape[-1:]):
+        raise UnsupportedError(
+            f"reshaping {describe(spec)}: the last dim of a block format stays; reshape the others",
+            reason="layout",
+        )
+    strides = _view_strides(spec, dims)
+    if strides is None:
+        from anyhal import functions
+
+        a = functions.copy(a)
+        strides = dense_strides(dims, spec.dtype)
+    return _view(a, TensorSpec(spec.dtype, tuple(dims), tuple(strides)))
+
+
+def _view_strides(spec: TensorSpec, dims: Sequence[int]) -> Sequence[int] | None:
+    """Strides that show the same bytes under `dims`, or None."""
+    if spec.is_dense:
+        return dense_strides(dims, spec.dtype)
+    if spec.dtype.is_block:
+        return None
+    old = [(n, s) for n, s in zip(spec.shape, spec.strides, strict=True) if n != 1]
+    out: list[int] = []
+    i = 0
+    at = 0
+    while at < len(dims):
+        if dims[at] == 1:
+            out.append(0)
+            at += 1
+            continue
+        if i == len(old):
+            return None
+        group, end = [dims[at]], at + 1
+        have, j = old[i][0], i + 1
+        while math.prod(group) != have:
+            if math.prod(group) < have:
+                if end == len(dims):
+                    return None
+                group.append(dims[end])
+                end += 1
+            else:
+                # Old dims merge only when one continues the other.
+                if j == len(old) or old[j - 1][1] != old[j][0] * old[j][1]:
+                    return None
+                have *= old[j][0]
+                j += 1
+        step = old[j - 1][1]
+        part: list[int] = []
+        for n in reversed(group):
+            part.append(step)
+            step *= n
+        out += reversed(part)
+        i, at = j, end
+    return out if i == len(old) else None
+
+
+def transpose(a: Any, *axes: Any) -> Any:
+    """The view with its dims in another order (reversed without arguments)."""
+    order = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
+    spec = spec_of(a)
+    order = order or list(reversed(range(spec.rank)))
+    good = all(isinstance(i, int | np.integer) and -spec.rank <= i < spec.rank for i in order)
+    order = [int(i) % spec.rank for i in order] if good and spec.rank else order
+    if sorted(order) != list(range(spec.rank)):
+        raise InvalidArgumentError(
+            f"transposing {describe(spec)} by {list(axes)}: name each of its {spec.rank} dims once"
+        )
+    if spec.dtype.is_block and order[-1:] != [spec.rank - 1]:
+        raise UnsupportedError(
+            f"transposing {describe(spec)}: the last dim of a block format stays last; cast it to a"
+            " float first",
+            reason="layout",
+        )
+    return _view(a, spec.permute(order))
+
+
+def matrix_transpose(a: Any) -> Any:
+    """The view with the last two dims exchanged."""
+    r = a.ndim
+    if r < 2:
+        raise InvalidArgumentError(
+            f"transposing {describe(spec_of(a))}: it has no two dims to exchange; reshape it"
+        )
+    return transpose(a, *range(r - 2), r - 1, r - 2)
+
+
+def broadcast_to(a: Any, shape: Sequence[int]) -> Any:
+    """The view with that shape; stretched dims have stride 0."""
+    return _view(a, spec_of(a).broadcast_to(tuple(shape)))
+
+
+# ---------------------------------------------------------------------------------------- methods
+
+
+def _item(a: Any) -> Any:
+    if a.size != 1:
+        raise InvalidArgumentError(
+            f"reading {describe(spec_of(a))} as one number: it has {a.size} elements; index it"
+        )
+    return numpy(a).reshape(-1)[0].item()
+
+
+def _array(a: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    if copy is False:
+        view = _host_view(a, False)
+        if view is None or (dtype is not None and view.dtype != dtype):
+            raise ValueError(
+                f"an ndarray of {describe(spec_of(a))} on {a._device_name} needs a copy; leave out"
+                " copy=False"
+            )
+        view.flags.writeable = False
+        return view
+    values = numpy(a)
+    return values if dtype is None else values.astype(dtype, copy=False)
+
+
+def _repr(a: Any) -> str:
+    head = f"Array({describe(spec_of(a))}, {a._device_name}"
+    if a.constant:
+        head += ", constant"
+    if a.size > 1000 or dtype(a._dtype_value).is_block:
+        return head + ")"
+    return f"{head},\n{np.array2string(numpy(a), prefix='  ')})"
+
+
+def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        from anyhal import functions
+
+        if not isinstance(other, Array | int | float | np.ndarray | np.generic):
+            return NotImplemented
+        op = getattr(functions, name)
+        return op(other, self) if swapped else op(self, other)
+
+    return method
+
+
+def _unary(name: str) -> Callable[[Any], Any]:
+    def method(self: Any) -> Any:
+        from anyhal import functions
+
+        return getattr(functions, name)(self)
+
+    return method
+
+
+def _astype(a: Any, dtype: object) -> Any:
+    from anyhal import functions
+
+    want = _dtype(dtype)
+    if want.value == a._dtype_value:
+        return functions.copy(a)
+    return functions.astype(a, dtype=want.name)
+
+
+def _length(a: Any) -> int:
+    if a.ndim == 0:
+        raise TypeError("a 0-d array has no length")
+    return int(a.shape[0])
+
+
+_OPERATORS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}
+_COMPARISONS = {
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+}
+
+
+def install() -> None:
+    """Sets the methods on the native type; once, at import."""
+    methods: dict[str, Any] = {
+        "dtype": property(lambda a: dtype(a._dtype_value).name, doc="Name of the element type."),
+        "device": property(device_of, doc="The device that holds the array."),
+        "nbytes": property(lambda a: spec_of(a).nbytes, doc="Bytes of the values, stored densely."),
+        "T": property(transpose, doc="The view with its dims reversed."),
+        "mT": property(matrix_transpose, doc="The view with the last two dims exchanged."),
+        "numpy": numpy,
+        "set": set_values,
+        "reshape": reshape,
+        "transpose": transpose,
+        "astype": _astype,
+        "item": _item,
+        "__getitem__": getitem,
+        "__array__": _array,
+        "__len__": _length,
+        "__iter__": lambda a: (getitem(a, i) for i in range(_length(a))),
+        "__repr__": _repr,
+        "__bool__": lambda a: bool(_item(a)),
+        "__int__": lambda a: int(_item(a)),
+        "__float__": lambda a: float(_item(a)),
+        "__index__": lambda a: _item(a).__index__(),
+        "__neg__": _unary("negative"),
+        "__abs__": _unary("abs"),
+        "__invert__": _unary("bitwise_invert"),
+        "__hash__": None,
+        "__array_priority__": 1000,
+        "__array_ufunc__": None,  # NumPy leaves mixed operators to us
+    }
+    for slot, name in _OPERATORS.items():
+        methods[f"__{slot}__"] = _binary(name)
+        methods[f"__r{slot}__"] = _binary(name, swapped=True)
+    for slot, name in _COMPARISONS.items():
+        methods[f"__{slot}__"] = _binary(name)
+    for name, value in methods.items():
+        setattr(Array, name, value)
+
+
+install()

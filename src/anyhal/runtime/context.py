@@ -1,0 +1,148 @@
+"""What a thread or task has chosen: device, fallback, numerics, queue. Scopes nest.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from anyhal import _core
+from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.routing.facts import FALLBACKS, Contract
+from anyhal.routing.policy import DEFAULT, Policy
+
+if TYPE_CHECKING:
+    from anyhal.runtime.device import Device
+    from anyhal.runtime.queue import Queue
+
+NUMERICS = ("strict",)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """All that a scope says; `None` for the device means the best one found."""
+
+    device: Device | None = None
+    contract: Contract = Contract()
+    policy: Policy = DEFAULT
+    queue: Queue | None = None
+
+
+class _Scope(_core.Scope):
+    """The native scope (contract number, queue) with what Python needs beside it."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__(_contract_number(choice), choice.queue._native if choice.queue else None)
+        self.choice = choice
+
+
+_numbers: dict[tuple[Contract, Policy], int] = {}
+_process_wide = Choice()
+_variable: ContextVar[_Scope] = ContextVar("anyhal_scope")
+_core.set_scope_variable(_variable)
+
+
+def _contract_number(choice: Choice) -> int:
+    """Interned: equal contracts share plans. Number 0 is the default of the process."""
+    _numbers.setdefault((Contract(), DEFAULT), 0)
+    number = _numbers.setdefault((choice.contract, choice.policy), len(_numbers))
+    if number >= 1 << 16:
+        raise InvalidArgumentError(
+            "opening a scope: more than 65535 different contracts were used; reuse policy objects"
+        )
+    return number
+
+
+def current() -> Choice:
+    scope = _variable.get(None)
+    return _process_wide if scope is None else scope.choice
+
+
+def set_default_device(device: Device) -> None:
+    """The device of creation functions where no scope names one."""
+    global _process_wide
+    scope = _variable.get(None)
+    if scope is None:
+        _process_wide = replace(_process_wide, device=device)
+    else:
+        _variable.set(_Scope(replace(scope.choice, device=device)))
+
+
+def _checked(kind: str, value: str, known: tuple[str, ...]) -> str:
+    if value in known:
+        return value
+    near = get_close_matches(str(value), known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(map(repr, known))
+    raise InvalidArgumentError(f"opening a scope: {kind} {value!r} is not known; {hint}")
+
+
+class use:  # noqa: N801 (reads as a statement: with hal.use(...):)
+    """A scope: `with hal.use(device="cpu:0", fallback="never"): ...`.
+
+    device: where arrays are made (a Device or its name); ops run where their operands are.
+    fallback: "never" (fused or nothing), "decompose" (default: the same device through core ops),
+    "any" (another device, with copies). numerics: "strict". queue: for ops on its device.
+    allow_uncertified: devices or backends that may be chosen although nobody vouches for them.
+    receipts: record every call with its time while the scope is open.
+    What is not given stays as outside. Raises InvalidArgumentError, UnsupportedError (numerics),
+    NotFoundError (device).
+    """
+
+    def __init__(
+        self,
+        *,
+        device: Device | str | None = None,
+        fallback: str | None = None,
+        numerics: str | None = None,
+        queue: Queue | None = None,
+        allow_uncertified: tuple[str, ...] | None = None,
+        receipts: bool | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self._changes: dict[str, Any] = {}
+        self._contract: dict[str, Any] = {}
+        if device is not None:
+            from anyhal.runtime.device import device as find
+
+            self._changes["device"] = find(device)
+        if queue is not None:
+            self._changes["queue"] = queue
+        if policy is not None:
+            self._changes["policy"] = policy
+        if fallback is not None:
+            self._contract["fallback"] = _checked("fallback", fallback, FALLBACKS)
+        if numerics is not None:
+            if numerics not in NUMERICS:
+                raise UnsupportedError(
+                    f"opening a scope: numerics {numerics!r} is not offered by any backend here,"
+                    f" only {', '.join(NUMERICS)}; leave it out",
+                    reason="numerics",
+                )
+            self._contract["numerics"] = numerics
+        if allow_uncertified is not None:
+            self._contract["allow_uncertified"] = tuple(allow_uncertified)
+        self._receipts = receipts
+        self._tokens: list[tuple[Token[_Scope], bool]] = []
+
+    def __enter__(self) -> use:
+        outer = current()
+        changes = dict(self._changes)
+        if self._contract:
+            changes["contract"] = replace(outer.contract, **self._contract)
+        if self._changes.get("device") and "queue" not in changes and outer.queue is not None:
+            changes["queue"] = None if outer.queue.device is not changes["device"] else outer.queue
+        _core.use_scopes()
+        token = _variable.set(_Scope(replace(outer, **changes)))
+        self._tokens.append((token, _core.receipts_on()))
+        if self._receipts is not None:
+            _core.set_receipts(self._receipts)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        token, receipts = self._tokens.pop()
+        _variable.reset(token)
+        if self._receipts is not None:
+            _core.set_receipts(receipts)

@@ -1,0 +1,376 @@
+"""Backends loaded, devices opened, and the facts that policy is told.
+SPDX-License-Identifier: Apache-2.0
+
+Nothing is opened at import. The first question about devices loads the backends found; the first
+array on a device opens it.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anyhal import _core, settings
+from anyhal.dtypes import ALL as ALL_DTYPES
+from anyhal.dtypes import DType
+from anyhal.errors import BackendLoadError, HalError, InvalidArgumentError, NotFoundError
+from anyhal.ops import BY_ID
+from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
+from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
+from anyhal.runtime import context
+from anyhal.runtime.discovery import BackendRecord, Discovery, discover
+
+_KIND_FLAGS = (
+    (1, "device_local"),
+    (2, "host_visible"),
+    (4, "coherent"),
+    (8, "cell"),
+    (64, "stable_address"),
+    (128, "lazy"),
+)
+_QUERY_CAPABILITIES, _QUERY_NOTES, _QUERY_COUNTER = 5, 6, 4
+_CAPABILITY = struct.Struct("=II2QIIIIQ")
+
+
+class Device:
+    """One device, `chip:index`. Opened when the first array or plan needs it."""
+
+    def __init__(self, fact: DeviceFact, instance: Any, device_id: int) -> None:
+        self.fact = fact
+        self._instance = instance
+        self._id = device_id
+        self._opened: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self.fact.name
+
+    @property
+    def native(self) -> Any:
+        """The opened native device."""
+        if self._opened is None:
+            with self._lock:
+                if self._opened is None:
+                    native = self._instance.open(self._id, self.name)
+                    _by_native[native.name] = self
+                    self._opened = native
+        return self._opened
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        """The dtypes that some op of the device declares; all when it declares nothing."""
+        rows = self.capabilities()
+        named = {name for row in rows for name in row["dtypes"]}
+        return tuple(d for d in ALL_DTYPES if not rows or d.short in named)
+
+    def capabilities(self) -> list[dict[str, Any]]:
+        """What the device declares it can run, one row per op and set of dtypes."""
+        data = self.native.query(_QUERY_CAPABILITIES)
+        size = _CAPABILITY.size
+        whole = len(data) - len(data) % size
+        return [_capability(data[i : i + size]) for i in range(0, whole, size)]
+
+    def notes(self) -> str:
+        """What limits the device now, in the backend's own words."""
+        text: bytes = self.native.query(_QUERY_NOTES)
+        return text.rstrip(b"\0").decode("utf-8", "replace")
+
+    def counter(self, number: int) -> int:
+        """A counter of the backend's own; 0 where it has none."""
+        data = self.native.query(_QUERY_COUNTER, number)
+        return int.from_bytes(data[:8], "little")
+
+    def synchronize(self) -> None:
+        """Waits for all work on the device; raises what failed."""
+        if self._opened is not None:
+            self._opened.synchronize()
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r}, {self.fact.state})"
+
+
+def _capability(row: bytes) -> dict[str, Any]:
+    op, flags, low, high, rank, accumulate, rounding, determinism, dim = _CAPABILITY.unpack(row)
+    bits = low | high << 64
+    spec = BY_ID.get(op)
+    return {
+        "op": spec.name if spec else str(op),
+        "dtypes": [d.short for d in ALL_DTYPES if bits >> d.value & 1],
+        "strided": bool(flags & 1),
+        "capture_safe": bool(flags & 2),
+        "rank_max": rank,
+        "dim_max": dim,
+        "accumulate": accumulate,
+        "rounding": rounding,
+        "determinism": ("run_to_run", "none", "batch_invariant", "cross_device")[determinism & 3],
+    }
+
+
+@dataclass
+class _Loaded:
+    discovery: Discovery
+    devices: dict[str, Device]
+    refused: list[RefusedBackend]
+
+
+_lock = threading.RLock()
+_state: _Loaded | None = None
+_by_native: dict[str, Device] = {}
+
+
+def _loaded() -> _Loaded:
+    global _state
+    with _lock:
+        if _state is None:
+            threads = settings.THREADS.read()
+            if threads:
+                _core.set_thread_count(threads)
+            found = discover()
+            state = _Loaded(found, {}, [])
+            for record in found.backends:
+                if not record.hidden:
+                    _load(state, record, record.name, {})
+            _state = state
+        return _state
+
+
+def _load(
+    state: _Loaded, record: BackendRecord, instance: str, extra: Mapping[str, str]
+) -> list[Device]:
+    """Loads one backend; its failure costs only itself."""
+    if record.error is not None:
+        state.refused.append(
+            RefusedBackend(instance, str(record.path), record.failed_stage, record.error)
+        )
+        return []
+    try:
+        given = dict(record.settings) | dict(extra)
+        native = _core.load(str(record.library), instance, list(given.items()))
+        rows = native.list_devices()
+    except HalError as why:
+        stage = getattr(why, "stage", "devices")
+        state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why)))
+        return []
+    made = []
+    for index, row in enumerate(rows):
+        fact = _fact(record, f"{instance}:{index}", instance, row)
+        made.append(Device(fact, native, row["id"]))
+        state.devices[fact.name] = made[-1]
+    return made
+
+
+def _fact(
+    record: BackendRecord, name: str, instance: str, row: Mapping[str, Any]
+) -> DeviceFact:
+    uuid: bytes = row["uuid"]
+    identity = uuid.hex() if any(uuid) else ""
+    if not identity and (row["pci_domain"] or row["pci_function"]):
+        where = row["pci_function"]
+        identity = f"{row['pci_domain']:04x}:{where >> 8:02x}:{where >> 3 & 31:02x}.{where & 7}"
+    kinds = row["kinds"]
+    heaps = {k["heap"]: k["heap_bytes"] for k in kinds}
+    return DeviceFact(
+        name=name,
+        backend=instance,
+        rank=record.manifest.rank if record.manifest else 0,
+        state=record.state,
+        identity=identity,
+        arch=row["arch"],
+        integrated=bool(row["flags"] & 2),
+        display_only=bool(row["flags"] & 4),
+        memory_bytes=heaps[kinds[0]["heap"]],
+        memory_kinds=tuple(
+            "+".join(word for bit, word in _KIND_FLAGS if k["flags"] & bit) for k in kinds
+        ),
+        own_threads=row["own_threads"],
+        note="; ".join(record.notes),
+    )
+
+
+def load_backend(
+    name: str, *, instance: str | None = None, settings: Mapping[str, str] | None = None
+) -> list[Device]:
+    """Loads a backend that was found (also test equipment) once more under another name.
+
+    `instance` names the copy and its devices (`instance:0`); `settings` go to the backend. Raises
+    NotFoundError when no such backend lies on the search path, BackendLoadError when it refuses.
+    """
+    state = _loaded()
+    with _lock:
+        instance = instance or name
+        if any(d.fact.backend == instance for d in state.devices.values()):
+            raise InvalidArgumentError(
+                f"loading backend {name!r}: the name {instance!r} is taken by a loaded instance;"
+                " pass another instance="
+            )
+        record = next((r for r in state.discovery.backends if r.name == name), None)
+        if record is None:
+            raise NotFoundError(
+                f"loading backend {name!r}: it was not found in"
+                f" {', '.join(state.discovery.searched)}; check ANYHAL_BACKEND_PATH"
+            )
+        before = len(state.refused)
+        made = _load(state, record, instance, settings or {})
+        if len(state.refused) > before:
+            why = state.refused.pop()
+            raise BackendLoadError(why.sentence, stage=why.stage, path=why.path)
+        return made
+
+
+def facts() -> Facts:
+    """All that policy is told about this process's devices."""
+    state = _loaded()
+    known = Facts(
+        devices=tuple(_live(d) for d in state.devices.values()),
+        refused=tuple(state.refused),
+        searched=state.discovery.searched,
+    )
+    visible = settings.VISIBLE_DEVICES
+    return limit_visible(known, visible.read(), visible.name)
+
+
+def _live(d: Device) -> DeviceFact:
+    lost = d._opened.lost if d._opened is not None else ""
+    fact = replace(d.fact, why_not=f"it was lost: {lost}") if lost else d.fact
+    return fact
+
+
+def devices() -> list[Device]:
+    """Every device found, best first."""
+    state = _loaded()
+    return [state.devices[r.device.name] for r in rank_devices(facts())]
+
+
+def device(name: Device | str | None = None) -> Device:
+    """The device of that name ("cpu:0", "cpu" or an identity); without a name, the scope's, else
+    the best one found. Raises NotFoundError (with the nearest name) or BackendLoadError."""
+    if isinstance(name, Device):
+        return name
+    if name is None:
+        chosen = context.current().device
+        if chosen is not None:
+            return chosen
+        for ranked in rank_devices(facts(), context.current().contract):
+            if ranked.eligible:
+                return _loaded().devices[ranked.device.name]
+        return _loaded().devices[select(_any_spec(), facts()).device.name]
+    _show_hidden(name)
+    return _loaded().devices[select(name, facts()).device.name]
+
+
+def _any_spec() -> str:
+    known = facts()
+    names = [d.backend for d in known.devices] + [r.name for r in known.refused]
+    return "|".join(dict.fromkeys(names)) or "none"
+
+
+def _show_hidden(spec: str) -> None:
+    """Loads test equipment that is asked for by name."""
+    state = _loaded()
+    for part in spec.split("|"):
+        try:
+            chip = parse_device(part).chip
+        except InvalidArgumentError:
+            continue
+        if any(d.fact.backend == chip for d in state.devices.values()):
+            continue
+        record = next((r for r in state.discovery.backends if r.name == chip), None)
+        if record is not None and record.hidden:
+            with _lock:
+                _load(state, record, chip, {})
+
+
+def select_backend(spec: str) -> Device:
+    """The first usable device of "cuda|cpu" (a strict list), made the context's default.
+
+    Raises BackendLoadError when a named backend is here but could not be loaded, else
+    NotFoundError; what was passed over is in the message.
+    """
+    _show_hidden(spec)
+    chosen = _loaded().devices[select(spec, facts()).device.name]
+    context.set_default_device(chosen)
+    return chosen
+
+
+def of_native(name: str) -> Device:
+    """The device that an array's native name belongs to."""
+    return _by_native[name]
+
+
+def counters(which: Device | str | None = None) -> dict[str, int]:
+    """What the core counted on a device since the process began: plans_prepared, driver_allocs,
+    driver_frees, pool_allocs, host_waits, copies, graph_launches."""
+    found: dict[str, int] = device(which).native.counters()
+    return found
+
+
+def ledger(which: Device | str | None = None) -> dict[str, dict[str, int]]:
+    """Bytes in use, cached and at peak in each pool of a device."""
+    found: dict[str, dict[str, int]] = device(which).native.ledger()
+    return found
+
+
+def synchronize(which: Device | str | None = None) -> None:
+    """Waits for all work on one device, or on every device opened."""
+    if which is not None:
+        return device(which).synchronize()
+    if _state is None:
+        return
+    for opened in _state.devices.values():
+        opened.synchronize()
+
+
+def routes() -> list[dict[str, Any]]:
+    """Who ran what since the process began: one row per op, device and form, most calls first.
+
+    `time_ms` counts calls made while receipts were on.
+    """
+    rows: dict[tuple[str, str, bool], dict[str, Any]] = {}
+    for plan in _core.plans():
+        if plan["composite"] or not plan["calls"]:
+            continue
+        key = (plan["op"], plan["device"], plan["decomposed"])
+        row = rows.setdefault(
+            key,
+            {
+                "op": plan["op"],
+                "backend": plan["backend"],
+                "device": plan["device"],
+                "state": plan["state"],
+                "calls": 0,
+                "time_ms": 0.0,
+                "decomposed": plan["decomposed"],
+            },
+        )
+        row["calls"] += plan["calls"]
+        row["time_ms"] += plan["time_ns"] / 1e6
+    return sorted(rows.values(), key=lambda r: -r["calls"])
+
+
+def receipts() -> list[dict[str, Any]]:
+    """The last calls recorded under `use(receipts=True)`, oldest first."""
+    plans = {p["id"]: p for p in _core.plans()}
+    out = []
+    for sequence, plan_id, op, status, time_ns in _core.receipts():
+        plan = plans.get(plan_id, {})
+        spec = BY_ID.get(op)
+        out.append(
+            {
+                "sequence": sequence,
+                "op": spec.name if spec else str(op),
+                "call": plan.get("signature", ""),
+                "device": plan.get("device", ""),
+                "backend": plan.get("backend", ""),
+                "state": plan.get("state", ""),
+                "kernel": plan.get("kernel", ""),
+                "library": plan.get("library", ""),
+                "decomposed": plan.get("decomposed", False),
+                "status": status,
+                "time_ns": time_ns,
+            }
+        )
+    return out

@@ -1,0 +1,113 @@
+"""Queues of a device, and graphs recorded on them.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anyhal import _core
+from anyhal.errors import InvalidArgumentError
+from anyhal.runtime import context
+from anyhal.runtime.device import Device, device
+
+
+class Event:
+    """A position of a queue that was submitted."""
+
+    def __init__(self, queue: Queue, value: int) -> None:
+        self.queue = queue
+        self.value = value
+
+    def done(self) -> bool:
+        """Whether the work before it has finished; does not wait."""
+        return bool(self.queue._native.reached(self.value))
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Waits; HalTimeoutError after `timeout_s`, ExecutionFailedError when the work failed."""
+        self.queue._wait(self.value, timeout_s)
+
+
+class Queue:
+    """An in-order stream of work on one device. Ops go to it inside `use(queue=...)`."""
+
+    def __init__(self, on: Device | str | None = None, *, _native: Any = None) -> None:
+        self.device = device(on)
+        self._native = _native or _core.new_queue(self.device.native)
+
+    def signal(self) -> Event:
+        """Submits everything so far and marks the position."""
+        return Event(self, self._native.signal())
+
+    def wait_for(self, event: Event) -> None:
+        """Later work here runs after the event."""
+        self._native.wait_for(event.queue._native, event.value)
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Waits for everything accepted so far."""
+        self._wait(None, timeout_s)
+
+    def _wait(self, value: int | None, timeout_s: float | None) -> None:
+        limit = [] if timeout_s is None else [max(0, int(timeout_s * 1e9))]
+        if value is None:
+            self._native.wait_all(*limit)
+        else:
+            self._native.wait(value, *limit)
+
+
+class Graph:
+    """Calls recorded once and replayed natively.
+
+    `with hal.graph() as g:` records the ops called inside on one device; nothing runs. Arrays made
+    inside are the graph's own and keep their buffers while it lives. Arrays made outside are its
+    inputs: rewrite them with `.set()` between launches. An error inside forgets the recording and
+    leaves the queue usable.
+    """
+
+    def __init__(self, on: Device | str | None = None) -> None:
+        chosen = context.current()
+        self.device = device(on)
+        queue = chosen.queue
+        self._queue = (
+            queue._native
+            if queue is not None and queue.device is self.device
+            else self.device.native.queue
+        )
+        self._native: Any = None
+
+    def __enter__(self) -> Graph:
+        if self._native is not None:
+            raise InvalidArgumentError(
+                f"recording a graph on {self.device.name}: this one was recorded already; make"
+                " another with hal.graph()"
+            )
+        self._native = _core.NativeGraph(self._queue)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._native.abort()
+            return
+        self._native.end()
+        if self._native.size == 0:
+            raise InvalidArgumentError(
+                f"recording a graph on {self.device.name}: no call was made inside; call ops on"
+                " arrays of that device"
+            )
+
+    def launch(self) -> None:
+        """Runs all recorded calls, in order."""
+        if self._native is None:
+            raise InvalidArgumentError(
+                f"launching a graph on {self.device.name}: nothing was recorded; use it as"
+                " `with hal.graph() as g:` first"
+            )
+        self._native.launch()
+
+    def __len__(self) -> int:
+        return self._native.size if self._native is not None else 0
+
+
+def graph(on: Device | str | None = None) -> Graph:
+    """A new graph on a device (default: the scope's)."""
+    return Graph(on)
