@@ -1,0 +1,109 @@
+"""Every op on every device against its reference: dtypes, layouts, edges, poisoned outputs.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from device_runs import Output, call, devices, layouts_of, modes, place
+
+from anyhal.conformance.cases import CASES, random_case
+from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.dtypes import DType, dtype
+from anyhal.errors import UnsupportedError
+from anyhal.ops import BY_NAME
+from anyhal.ops._spec import Blocks, OpSpec, Sample
+
+RANDOM_CASES = 40  # beside the samples of the op's file
+REASONS_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A sample with its reference and how far off a result may be."""
+
+    sample: Sample
+    reference: Any
+    tolerance: Any
+    out: DType
+
+
+@cache
+def cases(op: str) -> tuple[Judged, ...]:
+    spec, found = BY_NAME[op], []
+    random = (random_case(op, seed) for seed in range(RANDOM_CASES))
+    for sample in itertools.chain(spec.samples(np.random.default_rng(5)), random):
+        attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+        out = spec.infer([_spec(x) for x in sample.inputs], attrs).dtype
+        want = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
+        allowed = bound(spec.bound, spec, sample.inputs, sample.attrs, want, out)
+        found.append(Judged(sample, want, allowed, out))
+    return tuple(found)
+
+
+def _spec(x: Any) -> Any:
+    from anyhal.ops._spec import TensorSpec
+
+    if x is None:
+        return None
+    return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
+
+
+def judge(spec: OpSpec, case: Judged, actual: Any) -> str | None:
+    bits = spec.bound == "exact"
+    return mismatch(actual, case.reference, case.tolerance, case.out, bits=bits)
+
+
+def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
+    """Runs one case twice: dense into a new output, then in odd layouts into a poisoned one."""
+    sample, attrs = case.sample, dict(case.sample.attrs)
+    arrays = [None if x is None else place(x, "dense", device) for x in sample.inputs]
+    made = call(spec, arrays, attrs, mode=mode)
+    if case.out.is_block:
+        again = call(BY_NAME["cast"], [made], {"dtype": "float64"}).numpy()
+        return judge(spec, Judged(sample, case.reference, case.tolerance, dtype("f64")), again)
+    wrong = judge(spec, case, made.numpy())
+    if wrong is not None:
+        return f"dense: {wrong}"
+    layouts = list(layouts_of(sample, seed))
+    arrays = [
+        None if x is None else place(x, kind, device)
+        for x, kind in zip(sample.inputs, layouts, strict=True)
+    ]
+    if spec.aliasing == "required":
+        call(spec, arrays, attrs, mode=mode)
+        wrong = judge(spec, case, arrays[0].numpy())
+    else:
+        out = Output(case.reference.shape, case.out, layouts[0], device)
+        call(spec, arrays, attrs, out.view, mode)
+        wrong = judge(spec, case, out.values())
+    return None if wrong is None else f"{'/'.join(layouts)}: {wrong}"
+
+
+@pytest.mark.parametrize("op", CASES)
+@pytest.mark.parametrize("device", devices())
+def test_op_meets_its_reference(device: str, op: str) -> None:
+    spec = BY_NAME[op]
+    for mode in modes(spec):
+        wrong, refused = [], []
+        for seed, case in enumerate(cases(op)):
+            where = f"{op} on {device} ({mode}), {case.sample.label}"
+            try:
+                found = check(spec, case, device, mode, seed)
+            except UnsupportedError as error:
+                refused.append(f"{where}: {error}")
+                continue
+            except Exception as error:
+                found = f"{type(error).__name__}: {error}"
+            if found is not None:
+                wrong.append(f"{where}: {found}")
+        shown = "\n".join(wrong[:REASONS_SHOWN])
+        assert not wrong, f"{len(wrong)} of {len(cases(op))} cases are wrong\n{shown}"
+        shown = "\n".join(refused[:REASONS_SHOWN])
+        assert not refused, f"{len(refused)} of {len(cases(op))} cases are refused\n{shown}"
