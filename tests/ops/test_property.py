@@ -107,3 +107,18 @@ def test_op_meets_its_reference(device: str, op: str) -> None:
         assert not wrong, f"{len(wrong)} of {len(cases(op))} cases are wrong\n{shown}"
         shown = "\n".join(refused[:REASONS_SHOWN])
         assert not refused, f"{len(refused)} of {len(cases(op))} cases are refused\n{shown}"
+
+
+@pytest.mark.parametrize("short", ["f32", "i64", "bool"])
+@pytest.mark.parametrize("layout", ["offset", "gaps"])
+def test_a_missing_or_stray_write_is_seen(layout: str, short: str) -> None:
+    device, d = devices()[0], dtype(short)
+    nothing = np.zeros((3, 4), d.numpy)
+    zero = place(nothing, "dense", device)
+    out = Output((3, 4), d, layout, device)
+    assert mismatch(out.values(), nothing, nothing.astype(float), d) is not None
+    call(BY_NAME["copy"], [zero], {}, out.view)
+    assert mismatch(out.values(), nothing, nothing.astype(float), d) is None
+    call(BY_NAME["copy"], [zero[:1, :1]], {}, out.frame[:1, :1])
+    with pytest.raises(AssertionError, match="outside the output"):
+        out.values()
