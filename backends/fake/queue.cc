@@ -187,8 +187,7 @@ void check_depth(Queue& queue) {
   const uint32_t depth = instance.script.devices[queue.device->number].queue_depth;
   if (depth == 0) return;
   uint64_t waiting = 0;
-  for (const Queue* other : queue.device->queues)
-    for (const auto& item : other->items) waiting += item.type == Item::kRun;
+  for (const auto& item : queue.items) waiting += item.type == Item::kRun;
   if (waiting >= depth)
     violation(*queue.device->instance,
               "more than queue_depth = " + std::to_string(depth) + " calls in flight");

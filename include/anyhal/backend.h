@@ -299,7 +299,7 @@ typedef struct anyhal_device_info {
   const anyhal_memory_kind* kinds; /* lives with the instance */
   uint32_t kind_count;
   uint32_t queue_count_max; /* 0 = any number */
-  uint32_t queue_depth;     /* calls in flight before enqueue blocks; 0 = deep enough */
+  uint32_t queue_depth;     /* calls in flight on a queue before enqueue blocks; 0 = deep enough */
   uint32_t preferred_alignment;
   uint32_t rank_max;
   uint32_t recovery;    /* anyhal_recovery */
@@ -843,6 +843,7 @@ struct anyhal_table {
 
   /* 10. Orders the later calls of `queue` behind a position of another queue of this instance.
    *
+   * Units    a value between two signals means the later one, as in host_wait and queue_notify.
    * Order    `value` was signalled on `source` before: waiting on an unsubmitted value is a defect
    *          of the core, and some stacks would silently not wait.
    * Errors   UNSUPPORTED       no such edge between these devices; the core holds the calls back

@@ -23,7 +23,7 @@ from anyhal.frontends.gguf.reader import open_gguf
 pytest.importorskip("tokenizers", reason="the extra llm is not installed")
 pytest.importorskip("jinja2", reason="the extra llm is not installed")
 
-PROGRAM = "import typer; from anyhal.cli.run import run; typer.run(run)"
+PROGRAM = "from anyhal.cli import main; main()"
 FIELDS = [
     *("schema", "model", "device", "prompt_token_ids", "token_ids", "text", "top_logits"),
     *("prefill_tokens_per_s", "decode_tokens_per_s", "rss_after_import_bytes", "peak_rss_bytes"),
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-    command = [sys.executable, "-c", PROGRAM, *arguments]
+    command = [sys.executable, "-c", PROGRAM, "run", *arguments]
     return subprocess.Popen(command, text=True, **{**pipes, **options})
 
 

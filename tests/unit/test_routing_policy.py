@@ -143,6 +143,17 @@ def test_dev_04_identity_names_a_device_whatever_its_index() -> None:
     assert policy.select("GPU-1", Facts(flipped)).device.name == "accel:0"
 
 
+def test_dev_04_visibility_takes_names_chips_and_identities() -> None:
+    card = replace(ACCEL, identity="GPU-1")
+    facts = Facts((HOST, PLAIN, card))
+    assert policy.limit_visible(facts, None, "V") is facts
+    for names in (("host", "GPU-1"), ("host:0", "accel:0")):
+        seen = policy.limit_visible(facts, names, "VISIBLE")
+        assert [d.why_not for d in seen.devices] == ["", "VISIBLE leaves it out", ""]
+        with pytest.raises(NotFoundError, match="VISIBLE leaves it out"):
+            policy.select("plain", seen)
+
+
 def test_selection_names_an_uncertified_device_but_never_a_quarantined_one() -> None:
     assert policy.select("new", Facts((STRANGER,))).device is STRANGER
     with pytest.raises(NotFoundError, match="quarantined"):

@@ -99,7 +99,7 @@ def test_nothing_else_reads_our_variables() -> None:
         f"{path.relative_to(root)}: {name}"
         for folder in ("src", "core", "backends")
         for path in sorted((root / folder).rglob("*"))
-        if path.suffix in {".py", ".cc", ".c", ".h", ".hpp"}
+        if path.suffix in {".py", ".cc", ".c", ".h", ".hpp"} and "tests" not in path.parts
         for name in reader.findall(path.read_text(encoding="utf-8"))
         if path.suffix == ".py" or name not in known  # C++ reads the rows it needs itself
     ]

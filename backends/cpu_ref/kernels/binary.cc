@@ -16,7 +16,7 @@ void map(const Call& call, Fn fn) {
                      &sdk::operand(call.desc(), 2)});
   const int64_t a_stride = rows.row_strides[0], b_stride = rows.row_strides[1];
   const int64_t out_stride = rows.row_strides[2];
-  rows.each([&](const int64_t(&at)[3]) {
+  rows.each([&](const int64_t (&at)[3]) {
     for (int64_t i = 0; i < rows.row_count; ++i) {
       sdk::Compute<T> x = a[at[0] + i * a_stride], y = b[at[1] + i * b_stride];
       out[at[2] + i * out_stride] = sdk::convert<Out>(fn(x, y));

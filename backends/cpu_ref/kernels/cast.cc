@@ -11,7 +11,7 @@ void cast_plain(const Call& call) {
   To* out = call.view<To>(1).data();
   sdk::Rows<2> rows({&sdk::operand(call.desc(), 0), &sdk::operand(call.desc(), 1)});
   const int64_t from_stride = rows.row_strides[0], to_stride = rows.row_strides[1];
-  rows.each([&](const int64_t(&at)[2]) {
+  rows.each([&](const int64_t (&at)[2]) {
     const From* from = x + at[0];
     To* to = out + at[1];
     for (int64_t i = 0; i < rows.row_count; ++i)

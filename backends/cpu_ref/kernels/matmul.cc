@@ -11,7 +11,7 @@ void multiply(const Call& call) {
   const Tensor& out = sdk::operand(call.desc(), 2);
   Out* data = call.view<Out>(2).data();
   const int64_t column = sdk::stride(out, -1);
-  rows_of_product<Acc, T, 1>(call, {&out}, [&](Acc sum, const int64_t(&at)[1], int64_t n) {
+  rows_of_product<Acc, T, 1>(call, {&out}, [&](Acc sum, const int64_t (&at)[1], int64_t n) {
     if constexpr (sdk::kIsFloat<T>) {
       data[at[0] + n * column] = sdk::convert<Out>(sum);
     } else {

@@ -56,7 +56,7 @@ inline void move(const Tensor& from, const char* source, const Tensor& to, char*
   if (source == target) return;  // exactly the same place, as the plan allowed
   int64_t bytes = sdk::dtype_facts(from.dtype).block_bytes;
   sdk::Rows<2> rows({&from, &to});
-  rows.each([&](const int64_t(&at)[2]) {
+  rows.each([&](const int64_t (&at)[2]) {
     const char* s = source + at[0] * bytes;
     char* t = target + at[1] * bytes;
     int64_t from_stride = rows.row_strides[0], to_stride = rows.row_strides[1];
@@ -90,7 +90,7 @@ inline int64_t index_at(const Tensor& t, const char* data, int64_t offset) {
 // Throws unless every index is in [0, limit). Called before anything is written.
 inline void check_indices(const char* op, const Tensor& indices, const char* data, int64_t limit) {
   sdk::Rows<1> rows({&indices});
-  rows.each([&](const int64_t(&at)[1]) {
+  rows.each([&](const int64_t (&at)[1]) {
     for (int64_t i = 0; i < rows.row_count; ++i) {
       int64_t index = index_at(indices, data, at[0] + i * rows.row_strides[0]);
       if (index >= 0 && index < limit) continue;

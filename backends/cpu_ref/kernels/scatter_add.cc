@@ -26,7 +26,7 @@ void add_updates(const Call& call, const Tensor& shape, Sum* sums, uint32_t axis
     Sum* bin = sums + index * shape.strides[axis];
     const T* update = data + walk.at(1);
     sdk::Rows<2> rows({&from_part, &to_part});
-    rows.each([&](const int64_t(&at)[2]) {
+    rows.each([&](const int64_t (&at)[2]) {
       for (int64_t i = 0; i < rows.row_count; ++i) {
         Sum& sum = bin[at[1] + i * rows.row_strides[1]];
         const T& term = update[at[0] + i * rows.row_strides[0]];
@@ -63,14 +63,14 @@ void add_halves(const Call& call, uint32_t axis) {
   const Tensor dense = dense_like(out, strides);
   sdk::Rows<2> in({&target, &dense});
   const T* from = call.view<const T>(0).data();
-  in.each([&](const int64_t(&at)[2]) {
+  in.each([&](const int64_t (&at)[2]) {
     for (int64_t i = 0; i < in.row_count; ++i)
       sums[at[1] + i * in.row_strides[1]] = from[at[0] + i * in.row_strides[0]];
   });
   add_updates<T>(call, dense, sums, axis);
   sdk::Rows<2> back({&dense, &out});
   T* to = call.view<T>(3).data();
-  back.each([&](const int64_t(&at)[2]) {
+  back.each([&](const int64_t (&at)[2]) {
     for (int64_t i = 0; i < back.row_count; ++i)
       to[at[1] + i * back.row_strides[1]] = T(sums[at[0] + i * back.row_strides[0]]);
   });

@@ -14,7 +14,7 @@ void map(const Call& call, Fn fn) {
   Out* out = call.view<Out>(1).data();
   sdk::Rows<2> rows({&sdk::operand(call.desc(), 0), &sdk::operand(call.desc(), 1)});
   const int64_t x_stride = rows.row_strides[0], out_stride = rows.row_strides[1];
-  rows.each([&](const int64_t(&at)[2]) {
+  rows.each([&](const int64_t (&at)[2]) {
     const T* from = x + at[0];
     Out* to = out + at[1];
     for (int64_t i = 0; i < rows.row_count; ++i) {

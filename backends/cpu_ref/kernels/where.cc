@@ -14,8 +14,8 @@ void select(const Call& call) {
   const Desc& desc = call.desc();
   sdk::Rows<4> rows({&sdk::operand(desc, 0), &sdk::operand(desc, 1), &sdk::operand(desc, 2),
                      &sdk::operand(desc, 3)});
-  rows.each([&](const int64_t(&at)[4]) {
-    const int64_t(&step)[4] = rows.row_strides;
+  rows.each([&](const int64_t (&at)[4]) {
+    const int64_t (&step)[4] = rows.row_strides;
     for (int64_t i = 0; i < rows.row_count; ++i) {
       Bits x = a[at[1] + i * step[1]], y = b[at[2] + i * step[2]];
       out[at[3] + i * step[3]] = cond[at[0] + i * step[0]] ? x : y;

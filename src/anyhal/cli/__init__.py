@@ -67,6 +67,8 @@ def _run(arguments: list[str]) -> int:
     try:
         status = _app(arguments)(args=arguments, prog_name="anyhal", standalone_mode=False)
         sys.stdout.flush()  # a full disk or a closed pipe shows here, not after the exit status
+        if status == INTERRUPTED:  # newer Typers turn Ctrl-C into this status and say nothing
+            _say("interrupted")
         return status if isinstance(status, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from anyhal.frontends.gguf.generate import Generation
     from anyhal.frontends.gguf.reader import GgufFile
     from anyhal.frontends.gguf.tokenizer import Tokenizer
+    from anyhal.routing.policy import Ranked
 
 SCHEMA = 1
-INTERRUPTED = 130
 _CHAT_CAPACITY = 4096
 
 
@@ -104,32 +103,7 @@ def run(
         report,
         json_,
     )
-    with _one_line_per_failure():
-        _run(options)
-
-
-@contextlib.contextmanager
-def _one_line_per_failure() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        _say("anyhal: interrupted")
-        raise typer.Exit(INTERRUPTED) from None
-    except BrokenPipeError:
-        # The reader of our output has left; a second failure at exit would print a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
-    except (HalError, OSError, MemoryError) as error:
-        _say("anyhal: " + (" ".join(str(error).split()) or type(error).__name__))
-        raise typer.Exit(1) from None
-
-
-def _say(line: str) -> None:
-    with contextlib.suppress(OSError):
-        if sys.stdout.isatty():
-            sys.stdout.write("\n")
-        sys.stdout.flush()
-    print(line, file=sys.stderr)
+    _run(options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +121,6 @@ class Outcome:
     """One program on one device."""
 
     device: str
-    backend: str
-    state: str
     generation: Generation
     routes: list[dict[str, Any]]
 
@@ -162,23 +134,25 @@ def _run(options: Options) -> None:
     from anyhal.frontends.gguf.fetch import locate_model
     from anyhal.frontends.gguf.reader import open_gguf
     from anyhal.frontends.gguf.tokenizer import Tokenizer
+    from anyhal.routing.policy import rank_devices
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     # An unknown device should not cost a download first.
-    devices = hal.devices() if options.every_device else [_pick(options)]
+    places = rank_devices(hal.facts())
+    device = None if options.every_device else _pick(options)
     with run_tables.fetch_progress() as progress:
         file = open_gguf(locate_model(options.model, progress))
     tokenizer = Tokenizer(file)
     program = _Program(options, file, tokenizer, _prompt_ids(options, file, tokenizer))
     with hal.use(**_policy(options)):
         if options.chat:
-            _chat(program, devices[0])
+            _chat(program, device)
         elif options.every_device:
-            _run_everywhere(program, devices, rss_after_import)
+            _run_everywhere(program, places, rss_after_import)
         else:
-            _run_once(program, devices[0], rss_after_import)
+            _run_once(program, device, rss_after_import)
 
 
 def _pick(options: Options) -> Any:
@@ -237,7 +211,7 @@ def _execute(program: _Program, device: Any, on_text: Callable[[str], Any]) -> O
             on_text=on_text,
         )
         routes = _routes_since(before)
-    return Outcome(device.name, device.backend, device.state, generation, routes)
+    return Outcome(device.name, generation, routes)
 
 
 def _route_counts() -> dict[tuple[object, ...], tuple[int, float]]:
@@ -308,36 +282,44 @@ def _document(program: _Program, outcome: Outcome, rss_after_import: int) -> dic
     }
 
 
-def _run_everywhere(program: _Program, devices: list[Any], rss_after_import: int) -> None:
+def _run_everywhere(program: _Program, places: list[Ranked], rss_after_import: int) -> None:
+    """Best device first; one that fails is a row of the table and the exit status."""
+    import anyhal as hal
     from anyhal.cli import run_tables
 
     options = program.options
     rows: list[run_tables.DeviceRow] = []
     runs: list[dict[str, Any]] = []
     first: list[int] | None = None
-    for device in devices:
+    for place in places:
         # The text is printed once: while the first device that gets it done writes it.
         on_text = _write if first is None and not options.json else _ignore
+        about = {
+            "device": place.device.name,
+            "backend": place.device.backend,
+            "state": place.device.state,
+            "why": place.reason,
+        }
         try:
-            outcome = _execute(program, device, on_text)
+            outcome = _execute(program, hal.device(place.device.name), on_text)
         except HalError as error:
-            rows.append(run_tables.DeviceRow.failed(device, error))
-            runs.append({"device": device.name, "error": str(error)})
+            rows.append(run_tables.DeviceRow.failed(place, error))
+            runs.append({**about, "error": str(error)})
             continue
         if on_text is _write:
             _write("\n")
         first = first if first is not None else outcome.generation.token_ids
         identical = outcome.generation.token_ids == first
-        rows.append(run_tables.DeviceRow.done(device, outcome, identical, len(rows) == 0))
+        rows.append(run_tables.DeviceRow.done(place, outcome, identical, on_text is _write))
         document = _document(program, outcome, rss_after_import)
-        runs.append({**document, "tokens_identical": identical})
+        runs.append({**document, **about, "tokens_identical": identical})
         if options.report:
             run_tables.routes_by_op(outcome)
     if options.json:
         _print_json({"schema": SCHEMA, "model": options.model, "runs": runs})
     else:
         run_tables.every_device(rows)
-    if any("error" in each for each in runs):
+    if not runs or any("error" in each for each in runs):
         raise typer.Exit(1)
 
 

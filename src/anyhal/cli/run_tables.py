@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 if TYPE_CHECKING:
     from anyhal.cli.run import Outcome
+    from anyhal.routing.policy import Ranked
 
 
 @contextlib.contextmanager
@@ -51,30 +53,27 @@ class DeviceRow:
     why: str
 
     @classmethod
-    def done(cls, device: Any, outcome: Outcome, identical: bool, first: bool) -> DeviceRow:
-        generation = outcome.generation
+    def done(cls, place: Ranked, outcome: Outcome, identical: bool, first: bool) -> DeviceRow:
+        device, generation = place.device, outcome.generation
         return cls(
-            outcome.device,
-            outcome.backend,
-            outcome.state,
+            device.name,
+            device.backend,
+            device.state,
             "the first" if first else "yes" if identical else "NO",
             _rate(generation.prefill_tokens_per_s),
             _rate(generation.decode_tokens_per_s),
-            _why(device),
+            place.reason,
         )
 
     @classmethod
-    def failed(cls, device: Any, error: Exception) -> DeviceRow:
-        why = "failed: " + " ".join(str(error).split())
+    def failed(cls, place: Ranked, error: Exception) -> DeviceRow:
+        device = place.device
+        why = f"{place.reason}; failed: {' '.join(str(error).split())}"
         return cls(device.name, device.backend, device.state, "-", "-", "-", why)
 
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
-
-
-def _why(device: Any) -> str:
-    return str(device.why)
 
 
 def every_device(rows: list[DeviceRow]) -> None:
@@ -87,7 +86,7 @@ def every_device(rows: list[DeviceRow]) -> None:
     table.add_column("why it would (not) be chosen", overflow="fold")
     for row in rows:
         cells = (row.device, row.backend, row.state, row.identical, row.prefill, row.decode)
-        table.add_row(*cells, row.why)
+        table.add_row(*cells, escape(row.why))
     _console(sys.stdout).print(table)
 
 

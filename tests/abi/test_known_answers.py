@@ -1,0 +1,54 @@
+"""Known answers and refusals of each synchronous backend, through its table and nothing else.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OPS = {"dayone": 10}  # what a chip has on its first day; the others have every op
+EVERY_OP = 20
+
+
+def installed() -> list[Path]:
+    """Manifests of the backends that were built; test equipment has tests of its own."""
+    spec = importlib.util.find_spec("anyhal")
+    places = spec.submodule_search_locations if spec is not None else []
+    manifests = [m for place in places or [] for m in Path(place).glob("backends/*/backend.toml")]
+    real = (m for m in manifests if not tomllib.loads(m.read_text()).get("test_equipment", False))
+    return sorted(real)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program that opens a library and asks."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not on the path, so the host program cannot be built")
+    program = tmp_path_factory.mktemp("host") / "known_answers"
+    source = ROOT / "tests" / "abi" / "known_answers.cc"
+    command = [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
+    subprocess.run([*command, str(source), "-o", str(program), "-ldl"], check=True)
+    return program
+
+
+def test_backends_are_found() -> None:
+    assert installed(), "no backend was built: install the package first (pip install .)"
+
+
+@pytest.mark.parametrize("manifest", installed(), ids=lambda m: m.parent.name)
+def test_known_answers(host: Path, manifest: Path) -> None:
+    library = manifest.parent / tomllib.loads(manifest.read_text())["library"]
+    ops = OPS.get(manifest.parent.name, EVERY_OP)
+    done = subprocess.run(
+        [host, library, str(ops)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,139 @@
+"""`anyhal devices`, `explain`, `--version` on this machine's devices, as a person calls them.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KEYS = {
+    *("name", "backend", "identity", "arch", "memory_bytes", "memory_kinds", "state"),
+    "own_threads",
+}
+
+
+def anyhal(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = Path(sys.executable).parent / "anyhal"
+    assert command.exists(), f"{command} is missing: anyhal is not installed in this environment"
+    return subprocess.run(
+        [command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def read(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1
+    return document
+
+
+def test_devices_json() -> None:
+    document = read(anyhal("devices", "--json"))
+    rows = document["devices"]
+    assert {row["name"] for row in rows} >= {"cpu:0", "cpu_ref:0", "dayone:0"}
+    assert all(set(row) == KEYS and row["state"] == "self-tested" for row in rows)
+    assert all(row["memory_bytes"] > 0 and row["memory_kinds"] for row in rows)
+    assert document["refused"] == []
+
+
+def test_devices_table_is_ranked() -> None:
+    done = anyhal("devices", COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    order = [done.stdout.index(f"{name} ") for name in ("cpu:0", "cpu_ref:0", "dayone:0")]
+    assert order == sorted(order) and "chosen: first of 3" in done.stdout
+
+
+def test_capabilities_of_a_chip_on_its_first_day_are_the_ten_core_ops() -> None:
+    document = read(anyhal("devices", "--capabilities", "--json"))
+    (dayone,) = (d for d in document["devices"] if d["name"] == "dayone:0")
+    core = "copy fill cast unary binary where reduce matmul gather scatter_add"
+    assert {row["op"] for row in dayone["capabilities"]} == set(core.split())
+    shown = anyhal("devices", "--capabilities", COLUMNS="200")
+    assert shown.returncode == 0 and "scatter_add" in shown.stdout
+
+
+def test_test_equipment_shows_only_when_asked_for() -> None:
+    hidden = read(anyhal("devices", "--json", ANYHAL_FAKE=""))
+    shown = read(anyhal("devices", "--json", ANYHAL_FAKE="1"))
+    added = {d["backend"] for d in shown["devices"]} - {d["backend"] for d in hidden["devices"]}
+    assert added == {"fake"}
+
+
+def test_explain_names_the_choice_and_every_refusal() -> None:
+    document = read(anyhal("explain", "softmax f32[4,16]", "--device", "dayone:0", "--json"))
+    assert (document["choice"], document["form"]) == ("dayone:0", "decomposed")
+    assert document["refusals"][0]["reason"] == "op"
+    fused = read(anyhal("explain", "matmul f32[4,8] f32[8,16]", "--json"))
+    assert (fused["choice"], fused["form"]) == ("cpu:0", "fused")
+    table = anyhal("explain", "matmul", "f32[4,8]", "f32[8,16]", COLUMNS="200")
+    assert table.returncode == 0 and "chosen" in table.stdout
+
+
+def test_explain_exits_1_when_nothing_may_run_it() -> None:
+    done = anyhal("explain", "softmax f32[4]", "--device", "dayone:0", "--fallback", "never")
+    assert done.returncode == 1 and "no route can run it" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explain", "matmull f32[1,1] f32[1,1]"], "did you mean matmul"),
+        (["explain", "matmul f32[2,3] f32[4,5]"], "matmul"),
+        (["explain", "softmax f32[4]", "--device", "cpux:0"], "did you mean cpu"),
+        (["explain", "softmax f32[4]", "--fallback", "nevr"], "did you mean 'never'"),
+        (["devices"], "relative path"),
+    ],
+)
+def test_refusals_are_one_line_and_exit_1(arguments: list[str], words: str) -> None:
+    path = "plugins" if words == "relative path" else ""
+    done = anyhal(*arguments, ANYHAL_BACKEND_PATH=path)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("\n") == 1 and words in done.stderr, done.stderr
+
+
+def test_version_names_core_contract_and_backends() -> None:
+    done = anyhal("--version")
+    assert done.returncode == 0, done.stderr
+    first, core, abi, *backends = done.stdout.splitlines()
+    assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.1"
+    assert [line.split()[1] for line in backends] == ["cpu", "cpu_ref", "dayone"]
+    assert all("self-tested" in line for line in backends)
+
+
+def test_dev_12_a_junk_plugin_costs_only_itself(tmp_path: Path) -> None:
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "backend.toml").write_text("not toml at all [[[")
+    document = read(anyhal("devices", "--json", ANYHAL_BACKEND_PATH=str(tmp_path)))
+    assert len(document["devices"]) == 3
+    (refused,) = document["refused"]
+    assert refused["stage"] == "manifest" and "it is not TOML" in refused["sentence"]
+
+
+def test_a_changed_library_is_refused_by_hash(tmp_path: Path) -> None:
+    code = "import anyhal, os; print(os.path.dirname(anyhal.__file__))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    package = Path(found.stdout.strip())
+    shutil.copytree(package, tmp_path / "anyhal")
+    with (tmp_path / "anyhal/backends/cpu_ref/libanyhal_cpu_ref.so").open("ab") as stream:
+        stream.write(b"x")
+    code = "import anyhal as hal; print(hal.__file__); hal.select_backend('cpu_ref')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert str(tmp_path) in done.stdout and done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert "BackendLoadError" in last and "hash" in last

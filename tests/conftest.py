@@ -1,0 +1,16 @@
+"""How hard property tests try: `default` in the suite, `slice` in CI, `deep` in the heavy run.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
+
+# `default` is the same on every run, so that a red run is a change's fault; the others take
+# --hypothesis-seed and look elsewhere each time.
+settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("slice", max_examples=50, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=_SLOW)
+settings.load_profile("default")

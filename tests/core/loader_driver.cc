@@ -1,0 +1,21 @@
+// Loads one library as a backend and prints what became of it: "stage|status|text" or its devices.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "core/error.hpp"
+#include "core/instance.hpp"
+
+int main(int, char** arguments) {
+  try {
+    hal::Instance* instance = hal::load_instance(arguments[1], "tiny", {});
+    const auto devices = instance->list_devices();
+    std::printf("loaded|%zu|%s\n", devices.size(), instance->build_id.c_str());
+    for (const auto& device : devices)
+      std::printf("device|%s|%s\n", device.info.name, device.info.arch);
+    return 0;
+  } catch (const hal::Error& error) {
+    std::printf("%s|%s|%s\n", error.stage.c_str(), hal::status_name(error.status),
+                error.text.c_str());
+    return 3;
+  }
+}

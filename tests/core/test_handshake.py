@@ -1,0 +1,125 @@
+"""Backends that do not fit are refused at the right stage, in one sentence, without a crash.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+# case in tiny_backend.c -> stage, status, words that the sentence must have
+REFUSED = {
+    "WRONG_ENTRY": ("entry", "abi_mismatch", ["exports no anyhal_backend_main"]),
+    "TOO_NEW": ("negotiate", "abi_mismatch", ["0.9", "0.1", "upgrade the core"]),
+    "TOO_OLD": ("negotiate", "abi_mismatch", ["0.0", "0.1", "upgrade the backend"]),
+    "CHOSE_NEWER": ("negotiate", "abi_mismatch", ["0.9", "0.1", "upgrade the core"]),
+    "ZERO_VERSION": ("negotiate", "abi_mismatch", ["0.0", "upgrade the backend"]),
+    "OTHER_RANGE": ("negotiate", "abi_mismatch", ["0.4", "0.9", "0.1"]),
+    "SHORT_TABLE": ("fingerprint", "abi_mismatch", ["table", "bytes", "rebuild"]),
+    "NULL_SLOT": ("fingerprint", "abi_mismatch", ["required slot op_enqueue"]),
+    "NULL_QUEUE": ("fingerprint", "abi_mismatch", ["required slot queue_create"]),
+    "RESERVED": ("negotiate", "abi_mismatch", ["reserved"]),
+    "UNKNOWN_FLAG": ("negotiate", "abi_mismatch", ["flags"]),
+    "NO_TABLE": ("fingerprint", "abi_mismatch", ["no table"]),
+    "SHORT_REPLY": ("negotiate", "abi_mismatch", ["size"]),
+    "NO_REGISTRY": ("negotiate", "abi_mismatch", ["registry"]),
+    "SILENT_FAILURE": ("init", "not_found", ["not_found"]),
+    "UNTERMINATED": ("init", "not_found", ["zzz"]),
+}
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program that loads one backend through the installed core."""
+    spec = importlib.util.find_spec("anyhal")
+    cores = [Path(folder) / "libanyhal.so" for folder in spec.submodule_search_locations or []]
+    core = next((path for path in cores if path.is_file()), None)
+    if core is None:
+        pytest.skip("anyhal is not installed with its core: run pip install .")
+    program = tmp_path_factory.mktemp("driver") / "driver"
+    command = ["g++", "-std=c++20", f"-I{ROOT}", f"-I{ROOT / 'include'}"]
+    command += [str(HERE / "loader_driver.cc"), str(core), f"-Wl,-rpath,{core.parent}"]
+    subprocess.run([*command, "-o", str(program)], check=True)
+    return program
+
+
+def load(driver: Path, case: str, folder: Path) -> tuple[int, list[list[str]]]:
+    """Builds the case and loads it; exit code and the lines' fields."""
+    library = folder / f"libanyhal_{case.lower()}.so"
+    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    command += ["-fvisibility=hidden", f"-I{ROOT / 'include'}", f"-DCASE={case}"]
+    subprocess.run([*command, str(HERE / "tiny_backend.c"), "-o", str(library)], check=True)
+    ran = subprocess.run(
+        [str(driver), str(library)], capture_output=True, text=True, timeout=30, check=False
+    )
+    return ran.returncode, [line.split("|", 2) for line in ran.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_backend_that_does_not_fit_is_refused(driver: Path, case: str, tmp_path: Path) -> None:
+    code, lines = load(driver, case, tmp_path)
+    stage, status, words = REFUSED[case]
+    assert code == 3 and len(lines) == 1, f"it crashed or loaded: {code} {lines}"
+    assert lines[0][:2] == [stage, status]
+    text = lines[0][2]
+    assert text.startswith("backend 'tiny' was not loaded from ") and "\n" not in text
+    assert [word for word in words if word not in text] == []
+
+
+def test_a_backend_that_fits_is_loaded(driver: Path, tmp_path: Path) -> None:
+    code, lines = load(driver, "RIGHT", tmp_path)
+    assert (code, lines) == (0, [["loaded", "1", "tiny 1"], ["device", "Tiny", ""]])
+
+
+def test_no_device_is_an_answer(driver: Path, tmp_path: Path) -> None:
+    code, lines = load(driver, "NO_DEVICES", tmp_path)
+    assert (code, lines) == (0, [["loaded", "0", "tiny 1"]])
+
+
+def test_plg_11_a_longer_table_is_used_as_far_as_it_is_known(driver: Path, tmp_path: Path) -> None:
+    code, lines = load(driver, "LONGER_TABLE", tmp_path)
+    assert (code, lines[0]) == (0, ["loaded", "1", "tiny 1"])
+
+
+@pytest.mark.parametrize("case", ["MANY_DEVICES", "NO_KINDS"])
+def test_lies_about_devices_are_an_error_of_that_backend(
+    driver: Path, case: str, tmp_path: Path
+) -> None:
+    code, lines = load(driver, case, tmp_path)
+    assert code == 3 and lines[0][1] == "internal"
+    assert "backend 'tiny'" in lines[0][2] and "it is not used" in lines[0][2]
+
+
+def test_texts_without_an_end_are_cut(driver: Path, tmp_path: Path) -> None:
+    code, lines = load(driver, "ENDLESS_TEXT", tmp_path)
+    assert (code, lines[1]) == (0, ["device", "x" * 63, "y" * 31])
+
+
+def test_a_file_that_is_no_library_is_refused(driver: Path, tmp_path: Path) -> None:
+    library = tmp_path / "libanyhal_text.so"
+    library.write_text("this is no library")
+    ran = subprocess.run(
+        [str(driver), str(library)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ran.returncode == 3 and ran.stdout.startswith("open|not_found|backend 'tiny'")
+
+
+def test_a_library_that_lacks_a_symbol_is_refused_when_it_is_opened(
+    driver: Path, tmp_path: Path
+) -> None:
+    source, library = tmp_path / "lacks.c", tmp_path / "libanyhal_lacks.so"
+    source.write_text("void nowhere(void);\nvoid anyhal_backend_main(void) { nowhere(); }\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    ran = subprocess.run(
+        [str(driver), str(library)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (
+        ran.returncode == 3 and ran.stdout.startswith("open|not_found|") and "nowhere" in ran.stdout
+    )

@@ -1,0 +1,164 @@
+/* A backend of a few lines that gets one thing wrong, chosen by CASE at compile time.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "anyhal/backend.h"
+#include "anyhal/ops.h"
+
+#define RIGHT 0
+#define WRONG_ENTRY 1     /* the symbol has another name */
+#define TOO_NEW 2         /* speaks 0.9 only and says so */
+#define TOO_OLD 3         /* speaks 0.0 only and says so */
+#define CHOSE_NEWER 4     /* accepts and then chooses 0.9 */
+#define ZERO_VERSION 5    /* leaves the version 0 */
+#define SHORT_TABLE 6     /* the table ends after op_query */
+#define NULL_SLOT 7       /* op_enqueue is NULL */
+#define NULL_QUEUE 8      /* not synchronous, and host_wait is NULL */
+#define RESERVED 9        /* a reserved word of the reply is not zero */
+#define UNKNOWN_FLAG 10   /* a reply flag from the future */
+#define NO_TABLE 11       /* the table pointer is NULL */
+#define SHORT_REPLY 12    /* claims a reply of 16 bytes */
+#define SILENT_FAILURE 13 /* fails without a word */
+#define NO_DEVICES 14     /* has none, which is fine */
+#define MANY_DEVICES 15   /* says it has four thousand million */
+#define NO_KINDS 16       /* lists a device without memory */
+#define LONGER_TABLE 17   /* built with a header that has more slots */
+#define OTHER_RANGE 18    /* chooses 0.1 and says that it offers 0.4 to 0.9 */
+#define UNTERMINATED 19   /* an error text without its end */
+#define NO_REGISTRY 20    /* registry version 0 */
+#define ENDLESS_TEXT 21   /* device texts without their ends */
+
+#ifndef CASE
+#define CASE RIGHT
+#endif
+
+static const anyhal_services* services;
+
+static anyhal_status refuse(anyhal_error* error, anyhal_status status, const char* text) {
+  return services->error_text(services->context, error, status, ANYHAL_REASON_NONE, text);
+}
+
+static anyhal_memory_kind kind;
+
+static anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
+                                 uint32_t* out_total, anyhal_error* error) {
+  (void)self, (void)error;
+  *out_total = CASE == NO_DEVICES ? 0 : CASE == MANY_DEVICES ? UINT32_MAX : 1;
+  if (CASE == NO_DEVICES || capacity == 0) return ANYHAL_STATUS_OK;
+  kind.size = sizeof kind;
+  kind.flags = ANYHAL_MEMORY_DEVICE_LOCAL | ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_COHERENT |
+               ANYHAL_MEMORY_STABLE_ADDRESS;
+  kind.offset_alignment = kind.base_alignment = 1;
+  kind.granularity = 1;
+  kind.heap_bytes = 1u << 20;
+  infos[0].id = 1;
+  infos[0].kinds = &kind;
+  infos[0].kind_count = CASE == NO_KINDS ? 0 : 1;
+  memcpy(infos[0].name, "Tiny", sizeof "Tiny");
+  if (CASE == ENDLESS_TEXT) {
+    memset(infos[0].name, 'x', sizeof infos[0].name);
+    memset(infos[0].arch, 'y', sizeof infos[0].arch);
+  }
+  return ANYHAL_STATUS_OK;
+}
+
+static anyhal_status device_open(anyhal_self* self, uint64_t id, const anyhal_setting* options,
+                                 uint32_t option_count, anyhal_device** out_device,
+                                 uint64_t* out_address_block, anyhal_error* error) {
+  (void)id, (void)options, (void)option_count, (void)error;
+  *out_device = (anyhal_device*)self;
+  *out_address_block = 1;
+  return ANYHAL_STATUS_OK;
+}
+
+static anyhal_status memory_alloc(anyhal_device* device, const anyhal_memory_request* request,
+                                  anyhal_memory_block* out_block, anyhal_error* error) {
+  (void)device, (void)request, (void)out_block;
+  return refuse(error, ANYHAL_STATUS_OUT_OF_MEMORY, "tiny: there is no memory at all");
+}
+
+static anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc,
+                              anyhal_verdict* verdict, anyhal_error* error) {
+  (void)device, (void)desc, (void)error;
+  verdict->support = ANYHAL_SUPPORT_NO;
+  verdict->reason = ANYHAL_REASON_OP;
+  return ANYHAL_STATUS_OK;
+}
+
+static anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc,
+                                anyhal_plan** out_plan, const anyhal_prepared** out_prepared,
+                                anyhal_error* error) {
+  (void)device, (void)desc, (void)out_plan, (void)out_prepared;
+  return refuse(error, ANYHAL_STATUS_UNSUPPORTED, "tiny: it can do nothing");
+}
+
+static anyhal_status op_enqueue(anyhal_queue* queue, anyhal_plan* plan, const anyhal_call* call,
+                                anyhal_error* error) {
+  (void)queue, (void)plan, (void)call;
+  return refuse(error, ANYHAL_STATUS_INTERNAL, "tiny: a plan from nowhere");
+}
+
+static anyhal_status release_object(anyhal_self* self, uint32_t object_kind, uint64_t object,
+                                    uint32_t flags, anyhal_error* error) {
+  (void)self, (void)object_kind, (void)object, (void)flags, (void)error;
+  return ANYHAL_STATUS_OK;
+}
+
+/* One slot more than this header knows, as a later header would have. */
+static struct {
+  anyhal_table table;
+  void (*from_the_future)(void);
+} tables;
+
+static void fill_table(void) {
+  anyhal_table* t = &tables.table;
+  t->size = CASE == LONGER_TABLE  ? sizeof tables
+            : CASE == SHORT_TABLE ? (uint32_t)offsetof(anyhal_table, op_prepare)
+                                  : sizeof *t;
+  t->device_list = device_list;
+  t->device_open = device_open;
+  t->memory_alloc = memory_alloc;
+  t->op_query = op_query;
+  t->op_prepare = op_prepare;
+  t->op_enqueue = CASE == NULL_SLOT ? NULL : op_enqueue;
+  t->release = release_object;
+}
+
+#if CASE == WRONG_ENTRY
+#define ENTRY anyhal_backend_mian
+#else
+#define ENTRY anyhal_backend_main
+#endif
+
+#define VERSION(minor) ((ANYHAL_ABI_MAJOR << 16) | (minor))
+
+static anyhal_status say_no(anyhal_error* error) {
+  if (CASE == TOO_NEW)
+    return refuse(error, ANYHAL_STATUS_ABI_MISMATCH,
+                  "tiny: this backend speaks contract 0.9, the core 0.1; upgrade the core");
+  if (CASE == TOO_OLD)
+    return refuse(error, ANYHAL_STATUS_ABI_MISMATCH,
+                  "tiny: this backend speaks contract 0.0, the core 0.1; upgrade the backend");
+  if (CASE == UNTERMINATED) memset(error->text, 'z', sizeof error->text);
+  return ANYHAL_STATUS_NOT_FOUND;
+}
+
+ANYHAL_EXPORT anyhal_status ENTRY(const anyhal_hello* hello, anyhal_reply* reply,
+                                  anyhal_error* error) {
+  services = hello->services;
+  fill_table();
+  if (CASE == TOO_NEW || CASE == TOO_OLD || CASE == SILENT_FAILURE || CASE == UNTERMINATED)
+    return say_no(error);
+  reply->size = CASE == SHORT_REPLY ? 16 : reply->size;
+  reply->flags = CASE == NULL_QUEUE ? 0 : ANYHAL_REPLY_SYNCHRONOUS;
+  if (CASE == UNKNOWN_FLAG) reply->flags |= 1u << 30;
+  reply->chosen = CASE == CHOSE_NEWER ? VERSION(9) : CASE == ZERO_VERSION ? 0 : ANYHAL_ABI_VERSION;
+  reply->abi_min = CASE == OTHER_RANGE ? VERSION(4) : reply->chosen;
+  reply->abi_max = CASE == OTHER_RANGE ? VERSION(9) : reply->chosen;
+  reply->registry_version = CASE == NO_REGISTRY ? 0 : ANYHAL_REGISTRY_VERSION;
+  reply->table = CASE == NO_TABLE ? NULL : &tables.table;
+  reply->self = (anyhal_self*)&tables;
+  reply->build_id = "tiny 1";
+  reply->reserved = CASE == RESERVED;
+  return ANYHAL_STATUS_OK;
+}

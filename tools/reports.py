@@ -1,0 +1,171 @@
+"""Heavy families of checks and their stamped reports in docs/reports/.
+SPDX-License-Identifier: Apache-2.0
+
+A report holds date, command, figures and a hash of the files it covers; when one of those files
+changes, the report is stale and says nothing about the tree any more.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "reports"
+NATIVE = ("include", "core", "backends", "CMakeLists.txt", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class Family:
+    """One kind of heavy check. In a command, {seed} is the seed; `slice` () means none."""
+
+    name: str
+    what: str
+    full: tuple[str, ...]
+    slice: tuple[str, ...]
+    covers: tuple[str, ...]  # files and folders whose change makes the report stale
+
+    @property
+    def script(self) -> str:
+        """The file or folder that the command needs."""
+        return next(word for word in self.full if "/" in word)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    passed: bool
+    seconds: float
+    summary: str
+    figures: list[Any] = field(default_factory=list)
+
+
+_PYTEST = ("{python}", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider")
+_FAMILIES = (
+    Family(
+        "properties",
+        "every op against its reference, many random layouts, values and dtypes",
+        (*_PYTEST, "tests/ops", "--hypothesis-profile=deep", "--hypothesis-seed={seed}"),
+        (*_PYTEST, "tests/ops", "--hypothesis-profile=slice", "--hypothesis-seed={seed}"),
+        (*NATIVE, "src/anyhal", "tests/ops"),
+    ),
+    Family(
+        "dispatch",
+        "what a small call costs, against NumPy in the same run",
+        ("{python}", "benchmarks/dispatch.py", "--json"),
+        ("{python}", "benchmarks/dispatch.py", "--json", "--blocks", "4"),
+        (*NATIVE, "src/anyhal", "benchmarks/dispatch.py"),
+    ),
+    Family(
+        "gemm",
+        "matrix products against the vendor library called directly",
+        ("{python}", "benchmarks/gemm.py", "--json"),
+        (),
+        (*NATIVE, "benchmarks/gemm.py"),
+    ),
+    Family(
+        "llm",
+        "prefill and decode of the language model, against llama.cpp where it is installed",
+        ("{python}", "benchmarks/llm.py", "--json"),
+        (),
+        (*NATIVE, "src/anyhal", "benchmarks/llm.py"),
+    ),
+)
+
+
+def families() -> list[Family]:
+    """Those whose tests or script exist in this tree."""
+    return [f for f in _FAMILIES if (ROOT / f.script).exists()]
+
+
+def tree_hash(covers: tuple[str, ...]) -> str:
+    """One hash over path and content of every tracked file that a family covers."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--", *covers], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    digest = hashlib.sha256()
+    for name in sorted(part for part in listed.split(b"\0") if part):
+        path = ROOT / name.decode()
+        content = path.read_bytes() if path.is_file() else b""
+        digest.update(name + b"\0" + hashlib.sha256(content).digest())
+    return digest.hexdigest()
+
+
+def read(family: Family) -> dict[str, Any] | None:
+    try:
+        data = json.loads((FOLDER / f"{family.name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def is_current(family: Family) -> bool:
+    report = read(family)
+    return bool(report and report["passed"] and report["tree"] == tree_hash(family.covers))
+
+
+def status() -> Iterator[str]:
+    """One line per family: current, stale or missing, with the date of its report."""
+    for family in families():
+        report = read(family)
+        if report is None:
+            yield f"{family.name}: no report; python tools/check.py --all makes one"
+        elif report["tree"] == tree_hash(family.covers):
+            yield f"{family.name}: current, {report['date']}, {report['summary']}"
+        else:
+            yield f"{family.name}: stale, {report['date']}; files it covers have changed since"
+
+
+def run_family(family: Family, seed: int | None) -> Outcome | None:
+    """Runs a slice (no report) or the whole (report written). None: the family has no slice."""
+    command = family.full if seed is None else family.slice
+    if not command:
+        return None
+    filled = [
+        word.replace("{python}", sys.executable).replace("{seed}", str(seed or 0))
+        for word in command
+    ]
+    started = time.monotonic()
+    done = subprocess.run(filled, cwd=ROOT, capture_output=True, text=True)
+    outcome = _outcome(done, time.monotonic() - started)
+    if not outcome.passed:
+        print("\n".join((done.stdout + done.stderr).splitlines()[-40:]))
+    if seed is None:
+        _write(family, filled, outcome)
+    return outcome
+
+
+def _outcome(done: subprocess.CompletedProcess[str], seconds: float) -> Outcome:
+    passed = done.returncode == 0
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    try:
+        figures = json.loads(done.stdout)["figures"]
+        summary = f"{len(figures)} figures"
+    except (ValueError, KeyError, TypeError):
+        figures, summary = [], lines[-1].strip("= ") if lines else "no output"
+    return Outcome(passed, seconds, summary, figures)
+
+
+def _write(family: Family, command: list[str], outcome: Outcome) -> None:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    shown = " ".join("python" if word == sys.executable else word for word in command)
+    report = {
+        "schema": 1,
+        "family": family.name,
+        "what": family.what,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "tree": tree_hash(family.covers),
+        "command": shown,
+        **asdict(outcome),
+    }
+    report["seconds"] = round(outcome.seconds, 1)
+    part = FOLDER / f".{family.name}.part"
+    part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    part.replace(FOLDER / f"{family.name}.json")
