@@ -4,7 +4,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from device_runs import Output, call, devices, layouts_of, modes, place
+from hypothesis import given, settings
+from hypothesis.strategies import integers
 
 from anyhal.conformance.cases import CASES, random_case
 from anyhal.conformance.tolerance import bound, mismatch
 from anyhal.dtypes import DType, dtype
-from anyhal.errors import UnsupportedError
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import Blocks, OpSpec, Sample
+from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
 
-RANDOM_CASES = 40  # beside the samples of the op's file
 REASONS_SHOWN = 6
 
 
@@ -34,22 +33,22 @@ class Judged:
     out: DType
 
 
+def judged(op: str, sample: Sample) -> Judged:
+    spec = BY_NAME[op]
+    attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+    out = spec.infer([_spec(x) for x in sample.inputs], attrs).dtype
+    want = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
+    allowed = bound(spec.bound, spec, sample.inputs, sample.attrs, want, out)
+    return Judged(sample, want, allowed, out)
+
+
 @cache
-def cases(op: str) -> tuple[Judged, ...]:
-    spec, found = BY_NAME[op], []
-    random = (random_case(op, seed) for seed in range(RANDOM_CASES))
-    for sample in itertools.chain(spec.samples(np.random.default_rng(5)), random):
-        attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
-        out = spec.infer([_spec(x) for x in sample.inputs], attrs).dtype
-        want = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
-        allowed = bound(spec.bound, spec, sample.inputs, sample.attrs, want, out)
-        found.append(Judged(sample, want, allowed, out))
-    return tuple(found)
+def samples(op: str) -> tuple[Judged, ...]:
+    """The samples of the op's file; references are the same for every device."""
+    return tuple(judged(op, s) for s in BY_NAME[op].samples(np.random.default_rng(5)))
 
 
-def _spec(x: Any) -> Any:
-    from anyhal.ops._spec import TensorSpec
-
+def _spec(x: Any) -> TensorSpec | None:
     if x is None:
         return None
     return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
@@ -86,27 +85,42 @@ def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str 
     return None if wrong is None else f"{'/'.join(layouts)}: {wrong}"
 
 
+def outcome(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
+    """What is wrong, with all that is needed to run it again. A refusal is wrong too: what a
+    device lacks it decomposes, and the ten core ops it must have."""
+    try:
+        found = check(spec, case, device, mode, seed)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+    label = f"{spec.name} on {device} ({mode}), {case.sample.label}"
+    return None if found is None else f"{label}: {found}"
+
+
 @pytest.mark.parametrize("op", CASES)
 @pytest.mark.parametrize("device", devices())
-def test_op_meets_its_reference(device: str, op: str) -> None:
+def test_samples_meet_their_reference(device: str, op: str) -> None:
     spec = BY_NAME[op]
     for mode in modes(spec):
-        wrong, refused = [], []
-        for seed, case in enumerate(cases(op)):
-            where = f"{op} on {device} ({mode}), {case.sample.label}"
-            try:
-                found = check(spec, case, device, mode, seed)
-            except UnsupportedError as error:
-                refused.append(f"{where}: {error}")
-                continue
-            except Exception as error:
-                found = f"{type(error).__name__}: {error}"
-            if found is not None:
-                wrong.append(f"{where}: {found}")
+        found = [outcome(spec, c, device, mode, i) for i, c in enumerate(samples(op))]
+        wrong = [f for f in found if f is not None]
         shown = "\n".join(wrong[:REASONS_SHOWN])
-        assert not wrong, f"{len(wrong)} of {len(cases(op))} cases are wrong\n{shown}"
-        shown = "\n".join(refused[:REASONS_SHOWN])
-        assert not refused, f"{len(refused)} of {len(cases(op))} cases are refused\n{shown}"
+        assert not wrong, f"{len(wrong)} of {len(found)} cases are wrong\n{shown}"
+
+
+@pytest.mark.parametrize("op", CASES)
+@pytest.mark.parametrize("device", devices())
+def test_random_cases_meet_their_reference(device: str, op: str, effort: settings) -> None:
+    spec = BY_NAME[op]
+
+    @effort
+    @given(seed=integers(0, 2**32 - 1))
+    def holds(seed: int) -> None:
+        case = judged(op, random_case(op, seed))
+        for mode in modes(spec):
+            wrong = outcome(spec, case, device, mode, seed)
+            assert wrong is None, wrong
+
+    holds()
 
 
 @pytest.mark.parametrize("short", ["f32", "i64", "bool"])
