@@ -75,8 +75,8 @@ void decode_blocks(uint32_t dtype, const char* from, int64_t blocks, float* to);
 
 /* ---- walk.c: strided operands ---- */
 
-/* A loop nest over several operands at once. `rows` dims are outside, the innermost dim is the row
- * that kernels loop over themselves. Strides are in bytes. */
+/* A loop nest over several operands at once. The innermost dim is the row, which kernels loop over
+ * themselves; `p` says where it starts in each operand. Outer strides are in bytes. */
 typedef struct nest {
   int outer;
   int operands;
@@ -94,6 +94,17 @@ bool nest_next(nest* n);
 nest nest_of(const tensor* const* t, char* const* data, int operands);
 /* Copies an operand to another of the same dims and dtype. */
 void move(const tensor* from, char* source, const tensor* to, char* target);
+
+/* Elements handled at a time, in one of the wide types; the lanes of a call fit on the stack. */
+enum { CHUNK = 256 };
+typedef union lane {
+  double f[CHUNK];  /* of floats */
+  int64_t z[CHUNK]; /* of everything else */
+} lane;
+
+/* Loads the inputs chunk by chunk, lets `compute` fill the output's lane, and stores it. */
+typedef void (*compute_fn)(const anyhal_plan* plan, lane* v, int64_t count);
+void each_chunk(const anyhal_plan* plan, char* const* data, compute_fn compute);
 
 extern const refusal fits;
 refusal wrong(const char* text); /* the caller's mistake */
@@ -115,38 +126,23 @@ nest index_walk(const tensor* indices, char* data, const tensor* t, char* place,
 anyhal_status check_indices(const anyhal_plan* plan, nest walk, int64_t limit, anyhal_error* error);
 uint64_t scatter_add_workspace(const anyhal_plan* plan);
 
-/* Elements handled at a time; the buffers of a chunk fit on the stack. */
-enum { CHUNK = 256 };
+/* One op's two functions. */
+#define RUN(OP)                                                                       \
+  anyhal_status run_##OP(const anyhal_plan* plan, char* const* data, char* workspace, \
+                         anyhal_error* error)
+#define KERNEL(OP)                             \
+  refusal check_##OP(const anyhal_plan* plan); \
+  RUN(OP)
 
-refusal check_copy(const anyhal_plan* plan);
-anyhal_status run_copy(const anyhal_plan* plan, char* const* data, char* workspace,
-                       anyhal_error* error);
-refusal check_fill(const anyhal_plan* plan);
-anyhal_status run_fill(const anyhal_plan* plan, char* const* data, char* workspace,
-                       anyhal_error* error);
-refusal check_cast(const anyhal_plan* plan);
-anyhal_status run_cast(const anyhal_plan* plan, char* const* data, char* workspace,
-                       anyhal_error* error);
-refusal check_unary(const anyhal_plan* plan);
-anyhal_status run_unary(const anyhal_plan* plan, char* const* data, char* workspace,
-                        anyhal_error* error);
-refusal check_binary(const anyhal_plan* plan);
-anyhal_status run_binary(const anyhal_plan* plan, char* const* data, char* workspace,
-                         anyhal_error* error);
-refusal check_where(const anyhal_plan* plan);
-anyhal_status run_where(const anyhal_plan* plan, char* const* data, char* workspace,
-                        anyhal_error* error);
-refusal check_reduce(const anyhal_plan* plan);
-anyhal_status run_reduce(const anyhal_plan* plan, char* const* data, char* workspace,
-                         anyhal_error* error);
-refusal check_matmul(const anyhal_plan* plan);
-anyhal_status run_matmul(const anyhal_plan* plan, char* const* data, char* workspace,
-                         anyhal_error* error);
-refusal check_gather(const anyhal_plan* plan);
-anyhal_status run_gather(const anyhal_plan* plan, char* const* data, char* workspace,
-                         anyhal_error* error);
-refusal check_scatter_add(const anyhal_plan* plan);
-anyhal_status run_scatter_add(const anyhal_plan* plan, char* const* data, char* workspace,
-                              anyhal_error* error);
+KERNEL(copy);
+KERNEL(fill);
+KERNEL(cast);
+KERNEL(unary);
+KERNEL(binary);
+KERNEL(where);
+KERNEL(reduce);
+KERNEL(matmul);
+KERNEL(gather);
+KERNEL(scatter_add);
 
 #endif

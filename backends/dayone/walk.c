@@ -73,6 +73,35 @@ void move(const tensor* from, char* source, const tensor* to, char* target) {
   } while (nest_next(&n));
 }
 
+void each_chunk(const anyhal_plan* plan, char* const* data, compute_fn compute) {
+  const uint32_t last = plan->operands - 1;
+  const tensor* t[OPERANDS_MAX];
+  for (uint32_t k = 0; k <= last; ++k) t[k] = &plan->t[k];
+  nest n = nest_of(t, data, (int)plan->operands);
+  if (n.empty) return;
+  do {
+    for (int64_t i = 0; i < n.row; i += CHUNK) {
+      lane v[OPERANDS_MAX];
+      const int64_t count = n.row - i < CHUNK ? n.row - i : CHUNK;
+      for (uint32_t k = 0; k < last; ++k) {
+        const char* from = n.p[k] + i * n.row_strides[k] * element_bytes(t[k]->dtype);
+        if (is_float(t[k]->dtype)) {
+          load_f64(t[k]->dtype, from, n.row_strides[k], count, v[k].f);
+        } else {
+          load_i64(t[k]->dtype, from, n.row_strides[k], count, v[k].z);
+        }
+      }
+      compute(plan, v, count);
+      char* to = n.p[last] + i * n.row_strides[last] * element_bytes(t[last]->dtype);
+      if (is_float(t[last]->dtype)) {
+        store_f64(t[last]->dtype, to, n.row_strides[last], count, v[last].f);
+      } else {
+        store_i64(t[last]->dtype, to, n.row_strides[last], count, v[last].z);
+      }
+    }
+  } while (nest_next(&n));
+}
+
 /* ---- what checks ask ---- */
 
 const refusal fits = {ANYHAL_STATUS_OK, 0, ""};

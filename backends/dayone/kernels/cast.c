@@ -38,25 +38,17 @@ static double int_to_float(uint32_t dtype, int64_t v, bool unsigned_value) {
   return unsigned_value ? (double)(uint64_t)v : (double)v;
 }
 
-static void cast_run(uint32_t from, const char* x, int64_t x_stride, uint32_t to, char* out,
-                     int64_t out_stride, int64_t count) {
-  double f[CHUNK];
-  int64_t n[CHUNK];
-  if (is_float(from)) {
-    load_f64(from, x, x_stride, count, f);
-    if (is_float(to)) {
-      store_f64(to, out, out_stride, count, f);
+static void compute(const anyhal_plan* plan, lane* v, int64_t count) {
+  const uint32_t from = plan->t[0].dtype, to = plan->t[1].dtype;
+  for (int64_t i = 0; i < count; ++i) {
+    if (is_float(from) && is_float(to)) {
+      v[1].f[i] = v[0].f[i];
+    } else if (is_float(from)) {
+      v[1].z[i] = float_to_int(to, v[0].f[i]);
+    } else if (is_float(to)) {
+      v[1].f[i] = int_to_float(to, v[0].z[i], is_unsigned(from));
     } else {
-      for (int64_t i = 0; i < count; ++i) n[i] = float_to_int(to, f[i]);
-      store_i64(to, out, out_stride, count, n);
-    }
-  } else {
-    load_i64(from, x, x_stride, count, n);
-    if (is_float(to)) {
-      for (int64_t i = 0; i < count; ++i) f[i] = int_to_float(to, n[i], is_unsigned(from));
-      store_f64(to, out, out_stride, count, f);
-    } else {
-      store_i64(to, out, out_stride, count, n);
+      v[1].z[i] = v[0].z[i];
     }
   }
 }
@@ -78,28 +70,20 @@ static void cast_blocks(const tensor* x, char* from, const tensor* out, char* to
     }
     for (int64_t b = 0; b < blocks; ++b) {
       float values[32];
+      double wide[32];
       decode_blocks(x->dtype, n.p[0] + b * element_bytes(x->dtype), 1, values);
-      cast_run(ANYHAL_DTYPE_F32, (const char*)values, 1, out->dtype,
-               n.p[1] + 32 * b * stride * element_bytes(out->dtype), stride, 32);
+      load_f64(ANYHAL_DTYPE_F32, (const char*)values, 1, 32, wide);
+      store_f64(out->dtype, n.p[1] + 32 * b * stride * element_bytes(out->dtype), stride, 32, wide);
     }
   } while (nest_next(&n));
 }
 
-anyhal_status run_cast(const anyhal_plan* plan, char* const* data, char* workspace,
-                       anyhal_error* error) {
+RUN(cast) {
   (void)workspace, (void)error;
-  const tensor *x = &plan->t[0], *out = &plan->t[1];
-  if (block_elements(x->dtype) > 1) {
-    cast_blocks(x, data[0], out, data[1]);
-    return ANYHAL_STATUS_OK;
+  if (block_elements(plan->t[0].dtype) > 1) {
+    cast_blocks(&plan->t[0], data[0], &plan->t[1], data[1]);
+  } else {
+    each_chunk(plan, data, compute);
   }
-  nest n = nest_of((const tensor*[]){x, out}, data, 2);
-  if (n.empty) return ANYHAL_STATUS_OK;
-  do {
-    for (int64_t i = 0; i < n.row; i += CHUNK)
-      cast_run(x->dtype, n.p[0] + i * n.row_strides[0] * element_bytes(x->dtype), n.row_strides[0],
-               out->dtype, n.p[1] + i * n.row_strides[1] * element_bytes(out->dtype),
-               n.row_strides[1], least(CHUNK, n.row - i));
-  } while (nest_next(&n));
   return ANYHAL_STATUS_OK;
 }

@@ -4,8 +4,7 @@
 
 refusal check_copy(const anyhal_plan* plan) { return check_elementwise(plan, 0); }
 
-anyhal_status run_copy(const anyhal_plan* plan, char* const* data, char* workspace,
-                       anyhal_error* error) {
+RUN(copy) {
   (void)workspace, (void)error;
   move(&plan->t[0], data[0], &plan->t[1], data[1]);
   return ANYHAL_STATUS_OK;

@@ -63,8 +63,7 @@ refusal check_gather(const anyhal_plan* plan) {
   return fits;
 }
 
-anyhal_status run_gather(const anyhal_plan* plan, char* const* data, char* workspace,
-                         anyhal_error* error) {
+RUN(gather) {
   (void)workspace;
   const tensor *x = &plan->t[0], *indices = &plan->t[1], *out = &plan->t[2];
   const uint32_t axis = (uint32_t)plan->axes;

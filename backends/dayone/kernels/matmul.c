@@ -116,8 +116,7 @@ static void multiply_any(const product* p, uint32_t dtype, const char* a, const 
   }
 }
 
-anyhal_status run_matmul(const anyhal_plan* plan, char* const* data, char* workspace,
-                         anyhal_error* error) {
+RUN(matmul) {
   (void)workspace, (void)error;
   const tensor *a = &plan->t[0], *b = &plan->t[1], *out = &plan->t[2];
   const uint32_t m = out->rank - 2, n = out->rank - 1;

@@ -129,8 +129,7 @@ static void fold_one(const anyhal_plan* plan, nest* inner, int64_t row_stride, i
   }
 }
 
-anyhal_status run_reduce(const anyhal_plan* plan, char* const* data, char* workspace,
-                         anyhal_error* error) {
+RUN(reduce) {
   (void)workspace, (void)error;
   const tensor *x = &plan->t[0], *out = &plan->t[1];
   const int64_t bytes = element_bytes(x->dtype);

@@ -61,8 +61,7 @@ static void convert(const tensor* from, char* source, const tensor* to, char* ta
   } while (nest_next(&n));
 }
 
-anyhal_status run_scatter_add(const anyhal_plan* plan, char* const* data, char* workspace,
-                              anyhal_error* error) {
+RUN(scatter_add) {
   const tensor *target = &plan->t[0], *indices = &plan->t[1], *updates = &plan->t[2];
   const uint32_t axis = (uint32_t)plan->axes;
   nest walk = index_walk(indices, data[1], updates, data[2], axis);
