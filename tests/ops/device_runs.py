@@ -14,6 +14,7 @@ import anyhal as hal
 from anyhal.dtypes import DType
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import Blocks, OpSpec, Sample
+from anyhal.routing.policy import Policy
 
 LAYOUTS = ("dense", "offset", "gaps", "transposed", "negative")
 
@@ -29,7 +30,9 @@ def modes(spec: OpSpec) -> tuple[str, ...]:
 
 
 def forced(mode: str) -> AbstractContextManager[Any]:
-    return hal.use(policy=hal.Policy(fused=False)) if mode == "decomposed" else nullcontext()
+    if mode == "decomposed":
+        return hal.use(policy=Policy(prefer_decomposed=True))
+    return nullcontext()
 
 
 def poison(shape: tuple[int, ...], d: DType) -> Any:
@@ -45,6 +48,10 @@ def place(x: Any, layout: str, device: str) -> Any:
     if isinstance(x, Blocks):
         data = np.ascontiguousarray(x.data).reshape(-1)
         return hal.frombuffer(data, x.dtype.name, x.shape, device=device)
+    repeats = [s == 0 and n > 1 for n, s in zip(x.shape, x.strides, strict=True)]
+    if any(repeats) and x.size:
+        once = x[tuple(slice(0, 1) if r else slice(None) for r in repeats)]
+        return hal.broadcast_to(place(once, layout, device), x.shape)
     if layout == "negative" and x.ndim:
         flip = (slice(None, None, -1),) * x.ndim
         return hal.asarray(np.ascontiguousarray(x[flip])[flip], device=device)

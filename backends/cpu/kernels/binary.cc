@@ -69,7 +69,7 @@ struct FloorDivide {
   template <class T>
   static T apply(T a, T b) {
     if constexpr (kFloating<T>) {
-      if (b == 0 || a - a != 0) return floor_of(a / b);
+      if (b == 0) return floor_of(a / b);
       T r = modulo(a, b);
       T q = (a - r) / b;
       if (r != 0 && (b < 0) != (r < 0)) q -= 1;
