@@ -101,11 +101,12 @@ struct Scratch {
   float* keys;     // key tile, packed [D][kKeyRows] per tile row
   float* values;   // value tile, packed [keys][kRows] per panel of Dv
   float* scores;   // [kKeyTile][rows]
-  float* product;  // one tile
   float* total;    // [Dv rounded up][rows]
 };
 
 int64_t value_panels(const State& s) { return (s.dv + kKeyRows - 1) / kKeyRows; }
+
+constexpr int kParts = 5;
 
 int64_t scratch_floats(const State& s, int part) {
   switch (part) {
@@ -127,9 +128,9 @@ int64_t scratch_floats(const State& s, int part) {
 Scratch scratch_at(const State& s, char* workspace) {
   Scratch scratch;
   float* p = reinterpret_cast<float*>(workspace);
-  float** parts[] = {&scratch.queries, &scratch.keys,    &scratch.values,
-                     &scratch.scores,  &scratch.product, &scratch.total};
-  for (int i = 0; i < 6; ++i) {
+  float** parts[] = {&scratch.queries, &scratch.keys, &scratch.values, &scratch.scores,
+                     &scratch.total};
+  for (int i = 0; i < kParts; ++i) {
     *parts[i] = p;
     p += scratch_floats(s, i);
   }
@@ -160,7 +161,8 @@ void score_tile(const State& s, const Head& head, Panel& panel, int64_t key, int
   for (int64_t i = 0; i < count; i += kKeyRows) {
     int64_t rows = count - i < kKeyRows ? count - i : kKeyRows;
     s.pack_keys(head.k + (key + i) * s.k[2], s.k[2], s.k[3], rows, s.d, x.keys);
-    micro_kernel<float>(s.d, x.keys, x.queries, x.scores + i * kLanesOfRows, kLanesOfRows);
+    run_tile<float>(rows, s.d, x.keys, x.queries,
+                    {nullptr, 0, x.scores + i * kLanesOfRows, kLanesOfRows});
   }
   for (int64_t i = 0; i < count * kLanesOfRows; ++i) x.scores[i] *= s.scale;
   if (!s.has_mask && key + count <= panel.limit_min) return;
@@ -256,9 +258,10 @@ void add_values(const State& s, const Head& head, const Panel& panel, int64_t ke
     return;
   }
   for (int64_t p = 0; p < value_panels(s); ++p) {
-    micro_kernel<float>(count, x.values + p * kKeyRows * count, x.scores, x.product, kLanesOfRows);
+    int64_t rows = s.dv - p * kKeyRows < kKeyRows ? s.dv - p * kKeyRows : kKeyRows;
     float* total = x.total + p * kKeyRows * kLanesOfRows;
-    for (int64_t i = 0; i < kKeyRows * kLanesOfRows; ++i) total[i] += x.product[i];
+    run_tile<float>(rows, count, x.values + p * kKeyRows * count, x.scores,
+                    {total, kLanesOfRows, total, kLanesOfRows});
   }
 }
 
@@ -293,7 +296,7 @@ void run_panel(const State& s, const Head& head, int64_t row, char* workspace) {
     if (panel.limit[r] > panel.limit_max) panel.limit_max = panel.limit[r];
   }
   pack_queries(s, head, panel, x.queries);
-  memset(x.total, 0, static_cast<size_t>(scratch_floats(s, 5)) * sizeof(float));
+  memset(x.total, 0, static_cast<size_t>(scratch_floats(s, kParts - 1)) * sizeof(float));
   for (int64_t key = 0; key < panel.limit_max; key += kKeyTile) {
     int64_t count = panel.limit_max - key < kKeyTile ? panel.limit_max - key : kKeyTile;
     score_tile(s, head, panel, key, count, x);
@@ -597,7 +600,7 @@ bool prepare_attention(Plan& plan) {
     plan.kernel = "few rows";
   } else {
     int64_t floats = 0;
-    for (int i = 0; i < 6; ++i) floats += scratch_floats(s, i);
+    for (int i = 0; i < kParts; ++i) floats += scratch_floats(s, i);
     s.worker_bytes = round_up(floats * 4, 64);
     plan.run = run_many;
     plan.kernel = "streaming";

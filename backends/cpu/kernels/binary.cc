@@ -69,7 +69,7 @@ struct FloorDivide {
   template <class T>
   static T apply(T a, T b) {
     if constexpr (kFloating<T>) {
-      if (b == 0) return floor_of(a / b);
+      if (b == 0) return a / b;
       T r = modulo(a, b);
       T q = (a - r) / b;
       if (r != 0 && (b < 0) != (r < 0)) q -= 1;
@@ -108,13 +108,13 @@ struct Power {
 struct Maximum {
   template <class T>
   static T apply(T a, T b) {
-    return a > b || a != a ? a : b;
+    return (a > b) | (a != a) ? a : b;
   }
 };
 struct Minimum {
   template <class T>
   static T apply(T a, T b) {
-    return a < b || a != a ? a : b;
+    return (a < b) | (a != a) ? a : b;
   }
 };
 struct Atan2 {

@@ -200,11 +200,11 @@ template <class S, class T>
 bool use_packed(Plan& plan, State& s) {
   plan.run = run_packed<S, T>;
   plan.kernel = "packed panels";
-  s.item_bytes = product_workspace<T>(s.m, s.k, plan.team.threads);
-  int64_t solo = product_workspace<T>(s.m, s.k, 1);
+  s.item_bytes = product_workspace<T>(s.m, s.n, s.k, plan.team.threads);
+  int64_t solo = product_workspace<T>(s.m, s.n, s.k, 1);
   if (s.batch >= plan.team.threads && s.batch > 1) s.item_bytes = solo;
   int64_t items = s.batch >= plan.team.threads && s.batch > 1 ? plan.team.threads : 1;
-  int64_t shared = product_workspace<T>(s.m, s.k, plan.team.threads);
+  int64_t shared = product_workspace<T>(s.m, s.n, s.k, plan.team.threads);
   int64_t bytes = items * s.item_bytes;
   plan.workspace_bytes = static_cast<uint64_t>(bytes > shared ? bytes : shared);
   return true;

@@ -16,7 +16,8 @@ constexpr int64_t kGroup = 16;
 constexpr int64_t kBlock = 32;
 constexpr int64_t kRowUnit = 32;
 constexpr int kVectorsPerGroup = static_cast<int>(kGroup) / kF32Lanes;
-constexpr int64_t kFewRows = 8;  // from here on, dequantising panels for the tile kernel pays
+constexpr int64_t kFewRows = 33;           // from here on, dequantising whole panels pays
+constexpr int64_t kGrainWeights = 160000;  // of one thread: about 2 µs
 
 struct Q4 {
   static constexpr int kPerWord = 8;
@@ -209,16 +210,20 @@ struct Call {
   Finish finish;
 };
 
+// kRows rows of x against the 32 weight rows of one unit.
 template <class Q, int kRows>
-void rows_of_band(const State& s, const Call& call, const float* x, int64_t row, int64_t begin,
-                  int64_t end) {
+inline void rows_of_unit(const State& s, const Call& call, const float* x, int64_t row,
+                         int64_t unit) {
+  // Eight accumulators hide the latency of the additions, however they are made up.
+  constexpr int kGroups = kRows == 8 ? 1 : 2;
   constexpr int kChains = kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
-  alignas(64) float tile[kRows * kRowUnit];
-  for (int64_t unit = begin; unit < end; ++unit) {
-    int64_t column = unit * kRowUnit;
-    few_rows<Q, kRows, 2, kChains>(s, call.packed, 2 * unit, x + row * s.k, s.k, tile);
-    int64_t columns = s.n - column < kRowUnit ? s.n - column : kRowUnit;
-    finish_rows(call.finish, tile, kRowUnit, row, kRows, column, columns, call.out, s.out_row,
+  constexpr int64_t kColumns = kGroups * kGroup;
+  alignas(64) float tile[kRows * kColumns];
+  int64_t end = (unit + 1) * kRowUnit < s.n ? (unit + 1) * kRowUnit : s.n;
+  for (int64_t column = unit * kRowUnit; column < end; column += kColumns) {
+    few_rows<Q, kRows, kGroups, kChains>(s, call.packed, column / kGroup, x + row * s.k, s.k, tile);
+    int64_t columns = end - column < kColumns ? end - column : kColumns;
+    finish_rows(call.finish, tile, kColumns, row, kRows, column, columns, call.out, s.out_row,
                 s.out_column);
   }
 }
@@ -233,31 +238,31 @@ void run_few(const Plan& plan, const State& s, const Call& call, char* workspace
     x = copy;
   }
   int64_t units = round_up(s.n, kRowUnit) / kRowUnit;
-  int64_t grain = 16 * kParallelGrain / (kRowUnit * (s.k < 1 ? 1 : s.k));
+  int64_t grain = kGrainWeights / (kRowUnit * (s.k < 1 ? 1 : s.k) * (s.m < 1 ? 1 : s.m));
   split_range(plan.team, units, grain < 1 ? 1 : grain, 1, [&](int64_t begin, int64_t end) {
-    int64_t row = 0;
-    for (; row + 4 <= s.m; row += 4) rows_of_band<Q, 4>(s, call, x, row, begin, end);
-    if (row + 2 <= s.m) {
-      rows_of_band<Q, 2>(s, call, x, row, begin, end);
-      row += 2;
+    for (int64_t unit = begin; unit < end; ++unit) {
+      int64_t row = 0;
+      for (; row + 8 <= s.m; row += 8) rows_of_unit<Q, 8>(s, call, x, row, unit);
+      for (; row + 4 <= s.m; row += 4) rows_of_unit<Q, 4>(s, call, x, row, unit);
+      for (; row + 2 <= s.m; row += 2) rows_of_unit<Q, 2>(s, call, x, row, unit);
+      if (row < s.m) rows_of_unit<Q, 1>(s, call, x, row, unit);
     }
-    if (row < s.m) rows_of_band<Q, 1>(s, call, x, row, begin, end);
   });
 }
 
 // --------------------------------------------------------------------------------- many rows
 
 template <class Q>
-void dequantise_panel(const Product<float>& p, int64_t panel, float* to) {
+void dequantise_panel(const Product<float>& p, int64_t panel, int64_t k, int64_t depth, float* to) {
   constexpr int64_t kColumns = Tile<float>::kColumns;
   constexpr int kWords = static_cast<int>(kBlock) / Q::kPerWord;
   const State& s = *static_cast<const State*>(p.b_context);
   for (int v = 0; v < Tile<float>::kVectors; ++v) {
     int64_t column = panel * kColumns + v * kF32Lanes;
     int part = static_cast<int>(column % kGroup) / kF32Lanes;
-    const char* block = p.b + column / kGroup * s.blocks * Q::kBytes;
+    const char* block = p.b + (column / kGroup * s.blocks + k / kBlock) * Q::kBytes;
     float* line = to + v * kF32Lanes;
-    for (int64_t b = 0; b < s.blocks; ++b, block += Q::kBytes) {
+    for (int64_t b = 0; b < depth / kBlock; ++b, block += Q::kBytes) {
       Scales<Q> scales = load_scales<Q>(block, part);
       const char* words = block + Q::kHeader + part * kF32Lanes * 4;
 #pragma GCC unroll 8
@@ -410,7 +415,8 @@ bool prepare_quant_matmul(Plan& plan) {
   bool in_place =
       x.dtype == ANYHAL_DTYPE_F32 && s.x_column == 4 && (s.m == 1 || s.x_row == s.k * 4);
   s.x_bytes = s.m < kFewRows && !in_place ? round_up(s.m * s.k * 4, 64) : 0;
-  int64_t work = s.m < kFewRows ? s.x_bytes : product_workspace<float>(s.m, s.k, plan.team.threads);
+  int64_t work =
+      s.m < kFewRows ? s.x_bytes : product_workspace<float>(s.m, s.n, s.k, plan.team.threads);
   plan.workspace_bytes = static_cast<uint64_t>(work + (s.repack ? s.packed_bytes : 0));
   plan.run = q4 ? run<Q4> : run<Q8>;
   plan.kernel = s.m < kFewRows ? "16 rows interleaved, few rows" : "16 rows interleaved, panels";

@@ -88,7 +88,7 @@ struct Max {
                                     ? static_cast<Acc>(uint64_t{1} << (sizeof(Acc) * 8 - 1))
                                     : static_cast<Acc>(0);
   static Acc take(Acc acc, S x) { return join(acc, comparable(x)); }
-  static Acc join(Acc a, Acc b) { return a > b || a != a ? a : b; }
+  static Acc join(Acc a, Acc b) { return (a > b) | (a != a) ? a : b; }
 };
 template <class S>
 struct Min {
@@ -98,7 +98,7 @@ struct Min {
                                     ? static_cast<Acc>((uint64_t{1} << (sizeof(Acc) * 8 - 1)) - 1)
                                     : static_cast<Acc>(~uint64_t{0});
   static Acc take(Acc acc, S x) { return join(acc, comparable(x)); }
-  static Acc join(Acc a, Acc b) { return a < b || a != a ? a : b; }
+  static Acc join(Acc a, Acc b) { return (a < b) | (a != a) ? a : b; }
 };
 struct Any {
   using Acc = uint8_t;

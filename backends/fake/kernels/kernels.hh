@@ -10,8 +10,8 @@
 
 #include "anyhal/backend.h"
 #include "anyhal/ops.h"
-#include "script.hh"
-#include "value.hh"
+#include "../script.hh"
+#include "../value.hh"
 
 namespace hal::fake {
 
