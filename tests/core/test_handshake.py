@@ -5,11 +5,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
 
 import pytest
+from programs import build
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -38,16 +38,7 @@ REFUSED = {
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that loads one backend through the installed core."""
-    spec = importlib.util.find_spec("anyhal")
-    cores = [Path(folder) / "libanyhal.so" for folder in spec.submodule_search_locations or []]
-    core = next((path for path in cores if path.is_file()), None)
-    if core is None:
-        pytest.skip("anyhal is not installed with its core: run pip install .")
-    program = tmp_path_factory.mktemp("driver") / "driver"
-    command = ["g++", "-std=c++20", f"-I{ROOT}", f"-I{ROOT / 'include'}"]
-    command += [str(HERE / "loader_driver.cc"), str(core), f"-Wl,-rpath,{core.parent}"]
-    subprocess.run([*command, "-o", str(program)], check=True)
-    return program
+    return build("loader_driver.cc", tmp_path_factory.mktemp("loader"))
 
 
 def load(driver: Path, case: str, folder: Path) -> tuple[int, list[list[str]]]:

@@ -1,0 +1,44 @@
+"""Instances of the scriptable backend, each with its own script, in one process.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+_numbers = itertools.count()
+BROKEN_RULES = 110
+
+
+@pytest.fixture
+def fake() -> Iterator[Callable[[str], Any]]:
+    """Makes an instance from a script; its devices. At the end the core broke no rule of it."""
+    hal = pytest.importorskip("anyhal")
+    made: list[Any] = []
+
+    def make(script: str = "") -> Any:
+        name = f"fake{next(_numbers)}"
+        devices = hal.load_backend("fake", instance=name, settings={"script": script})
+        made.extend(devices)
+        return devices[0] if len(devices) == 1 else devices
+
+    yield make
+    for device in made:
+        if device._opened is not None:
+            assert device.counter(BROKEN_RULES) == 0, device.notes()
+
+
+@pytest.fixture
+def on() -> Callable[..., Any]:
+    """A scope on a device that also takes it where nobody vouches for it."""
+    import anyhal as hal
+
+    def scope(device: Any, **options: Any) -> Any:
+        return hal.use(device=device, allow_uncertified=(device.fact.backend,), **options)
+
+    return scope
