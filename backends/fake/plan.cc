@@ -110,12 +110,19 @@ void take_time(const Script& script, const anyhal_op_desc& desc,
   lock.lock();
 }
 
-void refuse_if_scripted(const Script& script, uint32_t op) {
+void refuse_if_scripted(const Script& script, const anyhal_op_desc& desc) {
+  const uint32_t op = desc.op;
   const auto late = script.refuse_prepare.find(op);
   if (late != script.refuse_prepare.end())
     throw Fault{ANYHAL_STATUS_UNSUPPORTED, late->second,
                 std::string("fake: ") + op_name(op) + " cannot be compiled, reason " +
                     std::to_string(late->second)};
+  if (script.dense.contains(op))
+    for (size_t i = 0; i < desc.operand_count; ++i)
+      if (!tensor_of(desc.operands[i]).dense())
+        throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_LAYOUT,
+                    std::string("fake: ") + op_name(op) + " was told what it wants: operand " +
+                        std::to_string(i) + " is not dense"};
   if (script.lie.contains(op))
     throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_OP,
                 std::string("fake: ") + op_name(op) + " was promised and is not there"};
@@ -340,7 +347,7 @@ anyhal_status op_prepare(anyhal_device* handle, const anyhal_op_desc* desc, anyh
     judge(device, *desc, verdict, why);
     if (verdict.support == ANYHAL_SUPPORT_NO)
       throw Fault{ANYHAL_STATUS_UNSUPPORTED, static_cast<anyhal_reason>(verdict.reason), why};
-    refuse_if_scripted(device.instance->script, desc->op);
+    refuse_if_scripted(device.instance->script, *desc);
     take_time(device.instance->script, *desc, lock);
     Plan* plan = make_plan(device, *desc);
     *out_plan = reinterpret_cast<anyhal_plan*>(plan);

@@ -9,17 +9,6 @@ namespace {
 
 bool block_dtype(uint32_t dtype) { return family(dtype) == Family::kBlock; }
 
-bool dense(const anyhal_tensor_desc& tensor) {
-  int64_t expected = 1;
-  for (uint32_t axis = tensor.rank; axis-- > 0;) {
-    int64_t dim = tensor.dims[axis];
-    if (axis + 1 == tensor.rank && block_dtype(tensor.dtype)) dim /= 32;
-    if (dim != 1 && tensor.strides[axis] != expected) return false;
-    expected *= dim;
-  }
-  return true;
-}
-
 struct Refusal {
   anyhal_reason reason = ANYHAL_REASON_NONE;
   int32_t operand = -1;
@@ -46,7 +35,6 @@ Refusal operand_refusal(const Script& script, const DeviceScript& device,
   if (device.tensor_max != 0 && bytes > device.tensor_max) return {ANYHAL_REASON_SHAPE_LIMIT, at};
   if (tensor.alignment != 0 && tensor.alignment < device.offset_alignment)
     return {ANYHAL_REASON_ALIGNMENT, at};
-  if (script.dense.contains(desc.op) && !dense(tensor)) return {ANYHAL_REASON_LAYOUT, at};
   return {};
 }
 
@@ -88,14 +76,13 @@ void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& ver
     why = std::string("fake: ") + op_name(desc.op) + " is refused, reason " +
           std::to_string(no.reason) +
           (no.operand >= 0 ? ", operand " + std::to_string(no.operand) : "");
-    if (no.reason == ANYHAL_REASON_LAYOUT || no.reason == ANYHAL_REASON_ALIGNMENT)
-      state_wants(script, claims, desc, verdict);
     return;
   }
   verdict.support =
       script.refuse_prepare.contains(desc.op) ? ANYHAL_SUPPORT_PREPARE_KNOWS : ANYHAL_SUPPORT_YES;
   verdict.flags = ANYHAL_VERDICT_DETERMINISTIC;
   if (!script.unsafe.contains(desc.op)) verdict.flags |= ANYHAL_VERDICT_CAPTURE_SAFE;
+  if (script.dense.contains(desc.op)) state_wants(script, claims, desc, verdict);
   verdict.workspace_bytes = script.workspace;
   verdict.compile_ms = static_cast<uint32_t>(script.prepare_ns / 1000000);
   verdict.cost_ns = static_cast<uint64_t>(std::max<int64_t>(script.delay_ns, 1000));

@@ -433,7 +433,8 @@ enum {
   ANYHAL_VERDICT_BAKES_CONSTANTS = 16u,
 };
 
-/* Layout a backend wants for an operand before it says yes; the core copies, visibly. */
+/* Layout that a YES asks for: the core copies the operands that have another, visibly, and asks
+ * again with the copies before it prepares. */
 typedef enum anyhal_layout {
   ANYHAL_LAYOUT_ANY = 0,
   ANYHAL_LAYOUT_DENSE = 1,

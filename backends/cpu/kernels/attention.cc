@@ -98,7 +98,7 @@ struct Panel {
 // Workspace of one worker.
 struct Scratch {
   float* queries;  // [D][rows]
-  float* keys;     // key tile, packed [D][kKeyRows] per tile row
+  float* keys;     // keys of one tile row, packed [D][kKeyRows]
   float* values;   // value tile, packed [keys][kRows] per panel of Dv
   float* scores;   // [kKeyTile][rows]
   float* total;    // [Dv rounded up][rows]
@@ -108,21 +108,12 @@ int64_t value_panels(const State& s) { return (s.dv + kKeyRows - 1) / kKeyRows; 
 
 constexpr int kParts = 5;
 
+// Sizes in the order of Scratch.
 int64_t scratch_floats(const State& s, int part) {
-  switch (part) {
-    case 0:
-      return round_up(s.d * kLanesOfRows, 16);
-    case 1:
-      return round_up(s.d * kKeyTile, 16);
-    case 2:
-      return round_up(value_panels(s) * kKeyRows * kKeyTile, 16);
-    case 3:
-      return kKeyTile * kLanesOfRows;
-    case 4:
-      return round_up(kKeyRows * kLanesOfRows, 16);
-    default:
-      return value_panels(s) * kKeyRows * kLanesOfRows;
-  }
+  const int64_t sizes[kParts] = {s.d * kLanesOfRows, s.d * kKeyRows,
+                                 value_panels(s) * kKeyRows * kKeyTile, kKeyTile * kLanesOfRows,
+                                 value_panels(s) * kKeyRows * kLanesOfRows};
+  return round_up(sizes[part], 16);
 }
 
 Scratch scratch_at(const State& s, char* workspace) {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes as c
 import os
 from collections.abc import Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,15 @@ def library_path() -> Path:
     return Path(given) if given else installed
 
 
+def onednn_path() -> str:
+    """Where the installed oneDNN lies; empty when it is not installed."""
+    try:
+        files = metadata.files("onednn-cpu-gomp") or []
+    except metadata.PackageNotFoundError:
+        return ""
+    return next((str(f.locate().resolve()) for f in files if f.name == "libdnnl.so.3"), "")
+
+
 class Operand:
     """An array as the contract sees it: address, dtype, dims, strides."""
 
@@ -269,7 +279,7 @@ class Cpu:
             c.byref(block),
         )
         self.device, self.block = device, block.value
-        self.kernel = ""  # of the last run, as receipts name it
+        self.kernel = self.library = ""  # of the last plan, as receipts name them
 
     @staticmethod
     def _parallel_for(_: Any, count: int, fn: Any, argument: Any) -> None:
@@ -321,9 +331,41 @@ class Cpu:
             check_guards(frame, out)
         return out
 
+    def plan(self, op: str, inputs: Sequence[np.ndarray[Any, Any]]) -> Any:
+        """A prepared plan as a function of arrays like `inputs`; may be called from any thread."""
+        spec = BY_NAME[op]
+        full = {a.name: a.default for a in spec.attrs}
+        out_spec = spec.infer([spec_of(x) for x in inputs], full)
+        lowered, record, out_spec = spec.lower([spec_of(x) for x in inputs], full, out_spec)
+        pattern = [*inputs, np.empty(out_spec.shape, out_spec.dtype.numpy)]
+        specs = [*lowered, out_spec]
+        operands = [Operand(x, s) for x, s in zip(pattern, specs, strict=True)]
+        plan, prepared, refs = self._prepare(spec.id, operands, pack(spec, record), 0, ())
+
+        def call(*arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+            result = np.empty(out_spec.shape, out_spec.dtype.numpy)
+            own = (Ref * len(refs))()
+            for i, x in enumerate([*arrays, result]):
+                own[i] = Ref(self.block, x.ctypes.data)
+            self._enqueue(plan, prepared, own, len(own))
+            return result
+
+        return call
+
     def _execute(
         self, op: int, operands: list[Any], record: bytes, alias_of: int, constant: Sequence[int]
     ) -> None:
+        plan, prepared, refs = self._prepare(op, operands, record, alias_of, constant)
+        try:
+            packed = self._pack(plan, prepared, refs)
+            self._enqueue(plan, prepared, refs, len(refs))
+            del packed
+        finally:
+            self._call("release", self._self, c.c_uint32(4), c.c_uint64(plan.value), c.c_uint32(0))
+
+    def _prepare(
+        self, op: int, operands: list[Any], record: bytes, alias_of: int, constant: Sequence[int]
+    ) -> tuple[Any, Prepared, Any]:
         count = len(operands)
         descs = (TensorDesc * count)()
         refs = (Ref * count)()
@@ -346,39 +388,43 @@ class Cpu:
             assert refused.status != 2 or verdict.support == 0, "query said yes, prepare says no"
             raise
         assert verdict.support == 1, "query said no, prepare says yes"
-        try:
-            self._enqueue(plan, prepared.contents, refs, count)
-        finally:
-            self._call("release", self._self, c.c_uint32(4), c.c_uint64(plan.value), c.c_uint32(0))
+        self.kernel = prepared.contents.kernel.decode()
+        self.library = prepared.contents.library.decode()
+        return plan, prepared.contents, refs
 
-    def _enqueue(self, plan: Any, prepared: Prepared, refs: Any, count: int) -> None:
+    def _pack(self, plan: Any, prepared: Prepared, refs: Any) -> list[np.ndarray[Any, Any]]:
+        """Packs what the plan asks for, into blocks that the refs then name."""
+        blocks = []
         for i in range(prepared.pack_count):
             want = prepared.packs[i]
-            packed = aligned(want.bytes)
-            self._keep.append(packed)
-            to = Ref(self.block, packed.ctypes.data)
-            self._call(
-                "constant_pack", None, plan, c.c_uint32(want.operand), refs[want.operand], to
-            )
+            blocks.append(aligned(want.bytes))
+            to = Ref(self.block, blocks[-1].ctypes.data)
+            operand = c.c_uint32(want.operand)
+            self._call("constant_pack", None, plan, operand, refs[want.operand], to)
+            check_behind(blocks[-1])
             refs[want.operand] = to
+        return blocks
+
+    def _enqueue(self, plan: Any, prepared: Prepared, refs: Any, count: int) -> None:
         workspace = aligned(prepared.workspace_bytes)
         call = Call(c.sizeof(Call), 0, 1, refs, None, count, 0)
         call.workspace = Ref(self.block, workspace.ctypes.data)
-        self.kernel = prepared.kernel.decode()
-        try:
-            self._call("op_enqueue", None, plan, c.byref(call))
-        finally:
-            after = workspace.base[-GUARD:] if prepared.workspace_bytes else None
-            assert after is None or (after == POISON).all(), "written behind the workspace"
-            self._keep = [k for k in self._keep if not isinstance(k, np.ndarray)]
+        self._call("op_enqueue", None, plan, c.byref(call))
+        check_behind(workspace)
 
 
 def aligned(count: int) -> np.ndarray[Any, Any]:
     """Poisoned bytes at a multiple of 64, with a guard behind them."""
     base = np.full(count + 64 + GUARD, POISON, np.uint8)
     start = -base.ctypes.data % 64
-    base = base[: start + count + GUARD]
     return base[start : start + count]
+
+
+def check_behind(block: np.ndarray[Any, Any]) -> None:
+    base = block.base
+    assert base is not None
+    end = block.ctypes.data - base.ctypes.data + block.size
+    assert (base[end : end + GUARD] == POISON).all(), "written behind a block"
 
 
 def poisoned(spec: TensorSpec) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -17,18 +17,9 @@ from anyhal.ops import BY_NAME
 from anyhal.ops._oracle import decode
 from anyhal.ops._spec import Blocks, Sample
 
-LEVELS = ("baseline", "avx2", "avx512")
 UNSUPPORTED = 2
 # float64 forms that this backend leaves to their decomposition into core ops.
 DECOMPOSED = {(op, "f64") for op in ("matmul_epilogue", "attention", "rms_norm", "rope")}
-
-
-@pytest.fixture(scope="module", params=LEVELS)
-def cpu(request: pytest.FixtureRequest) -> Cpu:
-    device = Cpu(isa=request.param)
-    if f"code for {request.param};" not in device.notes():
-        pytest.skip(f"this processor has no {request.param}")
-    return device
 
 
 def as_is(x: Any) -> Any:

@@ -8,10 +8,10 @@
 #include <cstring>
 #include <vector>
 
-#include "anyhal/backend.h"
-#include "anyhal/ops.h"
 #include "../script.hh"
 #include "../value.hh"
+#include "anyhal/backend.h"
+#include "anyhal/ops.h"
 
 namespace hal::fake {
 

@@ -259,8 +259,20 @@ CASES: dict[str, Callable[[Rng], Sample]] = {
 }
 
 
+def _repeated(rng: Rng, x: Any) -> Any:
+    """x with one slice repeated along an axis, by a stride of 0; or x as it is."""
+    if not isinstance(x, np.ndarray) or x.size < 2 or rng.random() > 0.2:
+        return x
+    axis = int(rng.integers(x.ndim))
+    return np.broadcast_to(x.take([0], axis), x.shape)
+
+
 def random_case(op: str, seed: int) -> Sample:
-    """Case `seed` of an op; the label repeats it."""
-    case = CASES[op](np.random.default_rng([seed, BY_NAME[op].id]))
+    """Case `seed` of an op; the label repeats it. Some inputs have strides of 0."""
+    rng = np.random.default_rng([seed, BY_NAME[op].id])
+    case = CASES[op](rng)
+    kept = 1 if BY_NAME[op].aliasing == "required" else 0  # what is written cannot repeat itself
+    inputs = case.inputs[:kept] + tuple(_repeated(rng, x) for x in case.inputs[kept:])
+    case = Sample("", inputs, case.attrs)
     shown = ", ".join("-" if x is None else f"{x.dtype!s}{list(x.shape)}" for x in case.inputs)
     return Sample(f"seed {seed}: {shown} {dict(case.attrs)}", case.inputs, case.attrs)

@@ -1,0 +1,138 @@
+"""Every op on every device against its reference: dtypes, layouts, edges, poisoned outputs.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from device_runs import Output, call, devices, layouts_of, modes, place
+from hypothesis import given, settings
+from hypothesis.strategies import integers
+
+from anyhal.conformance.cases import CASES, random_case
+from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.dtypes import DType, dtype
+from anyhal.ops import BY_NAME
+from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
+
+REASONS_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A sample with its reference and how far off a result may be."""
+
+    sample: Sample
+    reference: Any
+    tolerance: Any
+    out: DType
+
+
+def judged(op: str, sample: Sample) -> Judged:
+    spec = BY_NAME[op]
+    attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+    out = spec.infer([_spec(x) for x in sample.inputs], attrs).dtype
+    want = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
+    allowed = bound(spec.bound, spec, sample.inputs, sample.attrs, want, out)
+    return Judged(sample, want, allowed, out)
+
+
+@cache
+def samples(op: str) -> tuple[Judged, ...]:
+    """The samples of the op's file; references are the same for every device."""
+    return tuple(judged(op, s) for s in BY_NAME[op].samples(np.random.default_rng(5)))
+
+
+def _spec(x: Any) -> TensorSpec | None:
+    if x is None:
+        return None
+    return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
+
+
+def judge(spec: OpSpec, case: Judged, actual: Any) -> str | None:
+    bits = spec.bound == "exact"
+    return mismatch(actual, case.reference, case.tolerance, case.out, bits=bits)
+
+
+def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
+    """Runs one case twice: dense into a new output, then in odd layouts into a poisoned one."""
+    sample, attrs = case.sample, dict(case.sample.attrs)
+    arrays = [None if x is None else place(x, "dense", device) for x in sample.inputs]
+    made = call(spec, arrays, attrs, mode=mode)
+    if case.out.is_block:
+        again = call(BY_NAME["cast"], [made], {"dtype": "float64"}).numpy()
+        return judge(spec, Judged(sample, case.reference, case.tolerance, dtype("f64")), again)
+    wrong = judge(spec, case, made.numpy())
+    if wrong is not None:
+        return f"dense: {wrong}"
+    layouts = list(layouts_of(sample, seed))
+    arrays = [
+        None if x is None else place(x, kind, device)
+        for x, kind in zip(sample.inputs, layouts, strict=True)
+    ]
+    if spec.aliasing == "required":
+        call(spec, arrays, attrs, mode=mode)
+        wrong = judge(spec, case, arrays[0].numpy())
+    else:
+        out = Output(case.reference.shape, case.out, layouts[0], device)
+        call(spec, arrays, attrs, out.view, mode)
+        wrong = judge(spec, case, out.values())
+    return None if wrong is None else f"{'/'.join(layouts)}: {wrong}"
+
+
+def outcome(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
+    """What is wrong, with all that is needed to run it again. A refusal is wrong too: what a
+    device lacks it decomposes, and the ten core ops it must have."""
+    try:
+        found = check(spec, case, device, mode, seed)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+    label = f"{spec.name} on {device} ({mode}), {case.sample.label}"
+    return None if found is None else f"{label}: {found}"
+
+
+@pytest.mark.parametrize("op", CASES)
+@pytest.mark.parametrize("device", devices())
+def test_samples_meet_their_reference(device: str, op: str) -> None:
+    spec = BY_NAME[op]
+    for mode in modes(spec):
+        found = [outcome(spec, c, device, mode, i) for i, c in enumerate(samples(op))]
+        wrong = [f for f in found if f is not None]
+        shown = "\n".join(wrong[:REASONS_SHOWN])
+        assert not wrong, f"{len(wrong)} of {len(found)} cases are wrong\n{shown}"
+
+
+@pytest.mark.parametrize("op", CASES)
+@pytest.mark.parametrize("device", devices())
+def test_random_cases_meet_their_reference(device: str, op: str, effort: settings) -> None:
+    spec = BY_NAME[op]
+
+    @effort
+    @given(seed=integers(0, 2**32 - 1))
+    def holds(seed: int) -> None:
+        case = judged(op, random_case(op, seed))
+        for mode in modes(spec):
+            wrong = outcome(spec, case, device, mode, seed)
+            assert wrong is None, wrong
+
+    holds()
+
+
+@pytest.mark.parametrize("short", ["f32", "i64", "bool"])
+@pytest.mark.parametrize("layout", ["offset", "gaps"])
+def test_a_missing_or_stray_write_is_seen(layout: str, short: str) -> None:
+    device, d = devices()[0], dtype(short)
+    nothing = np.zeros((3, 4), d.numpy)
+    zero = place(nothing, "dense", device)
+    out = Output((3, 4), d, layout, device)
+    assert mismatch(out.values(), nothing, nothing.astype(float), d) is not None
+    call(BY_NAME["copy"], [zero], {}, out.view)
+    assert mismatch(out.values(), nothing, nothing.astype(float), d) is None
+    call(BY_NAME["copy"], [zero[:1, :1]], {}, out.frame[:1, :1])
+    with pytest.raises(AssertionError, match="outside the output"):
+        out.values()
