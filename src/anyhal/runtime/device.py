@@ -246,7 +246,7 @@ def devices() -> list[Device]:
 
 
 def device(name: Device | str | None = None) -> Device:
-    """The device of that name ("cpu:0", "cpu" or an identity); without a name, the scope's, else
+    """The device of that name (chip:index, chip or an identity); without a name, the scope's, else
     the best one found. Raises NotFoundError (with the nearest name) or BackendLoadError."""
     if isinstance(name, Device):
         return name
