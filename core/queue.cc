@@ -56,7 +56,7 @@ void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
 }
 
 bool Queue::poll(uint64_t value, uint64_t limit_ns) {
-  if (completed.load(std::memory_order_acquire) >= value) return true;
+  if (device->synchronous || completed.load(std::memory_order_acquire) >= value) return true;
   signal();
   anyhal_queue_state state{};
   state.size = sizeof(state);
@@ -83,7 +83,7 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
 }
 
 bool Queue::reached(uint64_t value) {
-  if (completed.load(std::memory_order_acquire) >= value) return true;
+  if (device->synchronous || completed.load(std::memory_order_acquire) >= value) return true;
   return !device->lost && poll(value, 0);
 }
 

@@ -9,12 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 import textwrap
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+
+# The registry of this tree, without the package's own __init__, which needs a built core.
+_package = types.ModuleType("anyhal")
+_package.__path__ = [str(ROOT / "src" / "anyhal")]
+sys.modules["anyhal"] = _package
 
 from anyhal import ops  # noqa: E402
 from anyhal.ops import _record  # noqa: E402

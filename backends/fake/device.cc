@@ -250,7 +250,8 @@ anyhal_status notify(anyhal_self* self, uint32_t event, uint64_t, uint64_t* out_
   Instance& instance = self_of(self);
   return guarded(instance, nullptr, 24, error, [&](auto&) {
     if (out_bytes != nullptr) *out_bytes = 0;
-    if (event == ANYHAL_EVENT_FORK_CHILD) instance.forked = true;
+    // Without queues there is nothing that a fork could spoil: the child goes on.
+    if (event == ANYHAL_EVENT_FORK_CHILD) instance.forked = instance.script.async;
   });
 }
 

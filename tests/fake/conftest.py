@@ -6,10 +6,14 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontends"))  # tiny_llama
 
 _numbers = itertools.count()
 BROKEN_RULES = 110

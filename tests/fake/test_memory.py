@@ -172,6 +172,7 @@ def test_mem_12_memory_that_runs_out_at_the_nth_block_is_an_error(
                 assert device.name in str(full)
         gc.collect()
         device.native.trim()
+        assert sum(pool["in_use"] for pool in hal.ledger(device).values()) < 4096, "a leak"
     assert failed > 0, "no script made anything fail"
 
 

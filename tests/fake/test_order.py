@@ -212,13 +212,24 @@ def test_views_of_every_memory_are_read_and_written(fake: Fake, on: Fake, mode: 
         x = hal.asarray(values)
         np.testing.assert_array_equal(x[1:3, 2:5].numpy(), values[1:3, 2:5])
         np.testing.assert_array_equal((x.T + x.T).numpy(), values.T * 2)
-        x[1:3].set(np.zeros((2, 6), np.float32))
-        want = values.copy()
-        want[1:3] = 0
-        np.testing.assert_array_equal(x.numpy(), want)
         hal.add(x[0], x[3], out=x[2])
+        want = values.copy()
         want[2] = want[0] + want[3]
         np.testing.assert_array_equal(x.numpy(), want)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_host_writes_parts_where_memory_has_parts(fake: Fake, on: Fake, mode: str) -> None:
+    device = fake(mode)
+    with on(device):
+        x = hal.asarray(np.ones((4, 6), np.float32))
+        if "cell" in mode:
+            with pytest.raises(hal.UnsupportedError, match="whole") as refused:
+                x[1:3].set(np.zeros((2, 6), np.float32))
+            assert refused.value.reason == "memory_kind"
+            return
+        x[1:3].set(np.zeros((2, 6), np.float32))
+        assert x.numpy().sum(1).tolist() == [6, 0, 0, 6]
 
 
 def test_a_declared_depth_is_never_exceeded(fake: Fake, on: Fake) -> None:

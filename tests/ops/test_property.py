@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +15,7 @@ from device_runs import Output, call, devices, layouts_of, modes, place
 from hypothesis import given, settings
 from hypothesis.strategies import integers
 
+import anyhal as hal
 from anyhal.conformance.cases import CASES, random_case
 from anyhal.conformance.tolerance import bound, mismatch
 from anyhal.dtypes import DType, dtype
@@ -121,6 +123,23 @@ def test_random_cases_meet_their_reference(device: str, op: str, effort: setting
             assert wrong is None, wrong
 
     holds()
+
+
+@pytest.mark.parametrize("device", devices())
+def test_the_decomposed_form_is_core_ops_alone(device: str) -> None:
+    def calls() -> Counter[tuple[str, bool]]:
+        found: Counter[tuple[str, bool]] = Counter()
+        for r in hal.routes():
+            found[r["op"], r["decomposed"]] += r["calls"]
+        return found
+
+    for spec in (s for s in BY_NAME.values() if not s.is_core):
+        case = samples(spec.name)[0]
+        arrays = [None if x is None else place(x, "dense", device) for x in case.sample.inputs]
+        before = calls()
+        call(spec, arrays, dict(case.sample.attrs), mode="decomposed")
+        used = calls() - before
+        assert used and all(BY_NAME[op].is_core and whole for op, whole in used), spec.name
 
 
 @pytest.mark.parametrize("short", ["f32", "i64", "bool"])

@@ -124,6 +124,11 @@ class Trace:
     def binary(self, fn: str, a: Value, b: Value, out: Value | None = None) -> Value:
         return self("binary", a, b, out=out, fn=fn)
 
+    def zeros(self, out: Value) -> Value:
+        """0 everywhere. Also what an output without elements gets: a decomposition is never
+        empty, so that there is something to ask a backend about."""
+        return self("fill", self.constant(0, out.dtype), out=out)
+
     def cast(self, x: Value, dt: DType | str, out: Value | None = None) -> Value:
         """x in another dtype; x itself when it already has it and no `out` is given."""
         d = dtype(dt)

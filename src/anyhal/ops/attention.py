@@ -163,12 +163,10 @@ def decompose(
     assert q is not None and k is not None and v is not None
     batch, heads, queries, _ = q.shape
     kv_heads, keys = k.shape[1:3]
-    if out.spec.size == 0:
+    if out.spec.size == 0 or keys == 0:
+        trace.zeros(out)
         return
     acc = WIDE[q.dtype.short]
-    if keys == 0:
-        trace("fill", trace.constant(0, out.dtype), out=out)
-        return
     group = heads // kv_heads
     sizes = (batch, kv_heads, group, queries, keys)
     zero, one = trace.constant(0, acc), trace.constant(1, acc)

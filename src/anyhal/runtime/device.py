@@ -7,6 +7,7 @@ array on a device opens it.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 import threading
 from collections.abc import Mapping
@@ -38,8 +39,12 @@ _CAPABILITY = struct.Struct("=II2QIIIIQ")
 class Device:
     """One device, `chip:index`. Opened when the first array or plan needs it."""
 
-    def __init__(self, fact: DeviceFact, instance: Any, device_id: int) -> None:
+    def __init__(
+        self, fact: DeviceFact, instance: Any, device_id: int, fingerprint: str, tested: bool
+    ) -> None:
         self.fact = fact
+        self.fingerprint = fingerprint  # of library and settings
+        self.tested = tested  # its cells run known answers before first use
         self._instance = instance
         self._id = device_id
         self._opened: Any = None
@@ -156,9 +161,13 @@ def _load(
         state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why)))
         return []
     made = []
+    text = f"{record.sha256} {sorted(given.items())}"
+    fingerprint = hashlib.sha256(text.encode()).hexdigest()
+    equipment = record.manifest is not None and record.manifest.test_equipment
+    tested = not equipment or given.get("selftest") == "1"
     for index, row in enumerate(rows):
         fact = _fact(record, f"{instance}:{index}", instance, row)
-        made.append(Device(fact, native, row["id"]))
+        made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
 
@@ -246,7 +255,7 @@ def devices() -> list[Device]:
 
 
 def device(name: Device | str | None = None) -> Device:
-    """The device of that name ("cpu:0", "cpu" or an identity); without a name, the scope's, else
+    """The device of that name (chip:index, chip or an identity); without a name, the scope's, else
     the best one found. Raises NotFoundError (with the nearest name) or BackendLoadError."""
     if isinstance(name, Device):
         return name

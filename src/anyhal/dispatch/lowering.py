@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from anyhal import _core
+from anyhal.dispatch.selftest import cell_refusal
+from anyhal.dtypes import dtype
 from anyhal.errors import UnsupportedError
 from anyhal.ops import lookup
 from anyhal.ops._record import pack
@@ -18,7 +20,6 @@ from anyhal.ops._trace import Call, Trace, Value
 from anyhal.routing.facts import Decision, Form, Verdict, Want
 from anyhal.runtime import array as arrays
 from anyhal.runtime.device import Device
-from anyhal.runtime.selftest import require_good_cell
 
 _CONSTANT, _ABSENT = 1, 4  # anyhal_tensor_desc flags
 _SUPPORT = ("no", "yes", "prepare_knows")
@@ -53,11 +54,23 @@ class _Native:
     cost_ns: float
     signature: str
 
-    def query(self, device: Device) -> dict[str, Any]:
-        record: dict[str, Any] = _core.query(
-            device.native, self.spec.id, self.input_count, list(self.operands), self.attributes, []
+    def query(self, device: Device) -> Verdict:
+        """The backend's answer; a cell that gave wrong answers is a no whatever it claims."""
+        verdict = _verdict(
+            _core.query(
+                device.native,
+                self.spec.id,
+                self.input_count,
+                list(self.operands),
+                self.attributes,
+                [],
+            )
         )
-        return record
+        if not verdict.accepts:
+            return verdict
+        main = next((o[0] for o in self.operands if not o[4] & _ABSENT), 0)
+        wrong = cell_refusal(device, self.spec, dtype(main))
+        return Verdict("no", "policy", text=wrong) if wrong else verdict
 
 
 def _operand(info: OperandInfo | None, view: TensorSpec | None, alias_of: int = 0) -> Any:
@@ -161,7 +174,7 @@ class _Expansion:
             if spec.decompose is not None and self.core_only:
                 self._inner(spec, call)
                 continue
-            verdict = _verdict(native.query(self.device))
+            verdict = native.query(self.device)
             if verdict.accepts or spec.decompose is None:
                 self.leaves.append(_Leaf(call, native, verdict))
             else:
@@ -215,7 +228,7 @@ def query_call(
         return ()
     alias = 0 if spec.aliasing == "required" else None
     if form == "fused":
-        return ((spec.name, _verdict(_native(spec, infos, attrs, out, alias).query(device))),)
+        return ((spec.name, _native(spec, infos, attrs, out, alias).query(device)),)
     expansion = _decomposed(device, spec, infos, attrs, out, alias, core_only)
     if expansion is None:
         return ()
@@ -238,7 +251,6 @@ def _plan(device: Device, native: _Native, decomposed: bool) -> Any:
     )
     found = _plans.get(key)
     if found is None:
-        require_good_cell(device, native.spec)
         found = _core.prepare(
             device.native,
             native.spec.id,
@@ -357,7 +369,7 @@ def _add_leaf(
         infos = [expansion.info(v) for v in values]
         assert infos[-1] is not None
         native = _native(native.spec, infos[:-1], call.attrs, infos[-1], None)
-        again = _verdict(native.query(device))
+        again = native.query(device)
         if not again.accepts:
             raise UnsupportedError(
                 f"{native.signature} on {device.name}: it is refused even with dense operands"

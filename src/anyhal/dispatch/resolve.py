@@ -18,7 +18,7 @@ import numpy as np
 from anyhal import _core
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
-from anyhal.lowering import OperandInfo, prepare_call, query_call
+from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import ALIASING, REQUIRED, Attr, OpSpec, TensorSpec, describe
 from anyhal.routing import policy as routing

@@ -1,0 +1,7 @@
+"""The one meeting point of a new call signature: facts → decision → plan.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from anyhal.dispatch.resolve import explain, op
+
+__all__ = ["explain", "op"]

@@ -1,0 +1,200 @@
+"""Known answers before first use: an op × dtype on a device must give its op file's answers.
+SPDX-License-Identifier: Apache-2.0
+
+The cell (library, device, op, main dtype) is the unit of trust: a wrong answer quarantines the
+cell, not the backend. Verdicts are kept on disk by the library's hash and the op file's, so that a
+cell is tested once per machine. Test equipment is tested only when its settings ask for it, since
+its calls are counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anyhal import _core
+from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.dtypes import DType, dtype
+from anyhal.errors import HalError
+from anyhal.ops._oracle import wide
+from anyhal.ops._record import pack
+from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
+from anyhal.runtime import array as arrays
+from anyhal.runtime import context
+from anyhal.runtime.device import Device
+from anyhal.runtime.queue import Queue
+from anyhal.settings import cache_folder
+
+SAMPLES = 2  # per cell: a few milliseconds
+_LARGEST = 4096  # elements
+
+_verdicts: dict[tuple[str, str, str], str] = {}
+_stores: dict[str, dict[str, str]] = {}
+_lock = threading.RLock()
+_queues: dict[str, Queue] = {}
+
+
+def cell_refusal(device: Device, spec: OpSpec, main: DType) -> str:
+    """"" when the cell gave right answers, else the sentence that says what was wrong."""
+    if not device.tested:
+        return ""
+    cell = (device.name, spec.name, main.short)
+    with _lock:
+        known = _verdicts.get(cell)
+        if known is None:
+            key = f"{device.fact.arch} {spec.name} {main.short} {_op_hash(spec)}"
+            store = _store(device)
+            known = store.get(key)
+            if known is None:
+                known = _run(device, spec, main)
+                store[key] = known
+                _save(device, store)
+            _verdicts[cell] = known
+    return known
+
+
+def _op_hash(spec: OpSpec) -> str:
+    source = inspect.getsource(sys.modules[spec.infer.__module__])
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+# ------------------------------------------------------------------------------------- the store
+
+
+def _path(device: Device) -> Path:
+    return cache_folder() / "selftest" / f"{device.fingerprint[:32]}.json"
+
+
+def _store(device: Device) -> dict[str, str]:
+    if device.fingerprint not in _stores:
+        try:
+            data = json.loads(_path(device).read_text(encoding="utf-8"))
+            good = isinstance(data, dict)
+        except (OSError, ValueError):
+            good = False
+        _stores[device.fingerprint] = {str(k): str(v) for k, v in data.items()} if good else {}
+    return _stores[device.fingerprint]
+
+
+def _save(device: Device, store: dict[str, str]) -> None:
+    """Written whole and renamed; a cache that cannot be written costs only time."""
+    path = _path(device)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(store, indent=1), encoding="utf-8")
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)
+
+
+# --------------------------------------------------------------------------------------- the test
+
+
+def _run(device: Device, spec: OpSpec, main: DType) -> str:
+    queue = _queues.get(device.name)
+    if queue is None:
+        # Its own queue: the caller's may be capturing.
+        queue = _queues[device.name] = Queue(device)
+    rng = np.random.default_rng(spec.id)
+    with context.use(device=device, queue=queue):
+        for sample in _chosen(spec.samples(rng), main):
+            why = _judge(device, queue, spec, sample)
+            if why:
+                return (
+                    f"{spec.name} {main.short} on {device.name} failed its known-answer test"
+                    f" ({sample.label}): {why}; the cell is quarantined"
+                )
+    return ""
+
+
+def _chosen(samples: Iterable[Sample], main: DType) -> list[Sample]:
+    found = []
+    for sample in samples:
+        first = _main_input(sample)
+        if first is None or _dtype_of(first) != main:
+            continue
+        sizes = [_size(x) for x in sample.inputs if x is not None]
+        if 0 < min(sizes) and max(sizes) <= _LARGEST:
+            found.append(sample)
+    found.sort(key=lambda s: -sum(_size(x) for x in s.inputs if x is not None))
+    return found[:SAMPLES]
+
+
+def _main_input(sample: Sample) -> Any:
+    return next((x for x in sample.inputs if x is not None), None)
+
+
+def _size(x: Any) -> int:
+    return int(np.prod(x.shape, dtype=np.int64))
+
+
+def _dtype_of(x: Any) -> DType:
+    return x.dtype if isinstance(x, Blocks) else dtype(x.dtype)
+
+
+def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str:
+    attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+    inputs = [None if x is None else _on_device(device, x) for x in sample.inputs]
+    specs = [None if a is None else arrays.spec_of(a) for a in inputs]
+    if spec.shape_from_out:
+        want = TensorSpec.dense(specs[0].dtype, sample.out_shape or ())  # type: ignore[union-attr]
+    else:
+        want = spec.infer(specs, attrs)
+    in_place = spec.aliasing == "required"
+    out = inputs[0] if in_place else arrays.empty(want.shape, dtype=want.dtype, device=device)
+    views, lowered, target = spec.lower(specs, attrs, want)
+    operands = [_operand(a, v) for a, v in zip([*inputs, out], [*views, target], strict=True)]
+    if in_place:
+        operands[-1] = (*operands[-1][:5], 1, *operands[-1][6:])
+    try:
+        plan = _core.prepare(
+            device.native, spec.id, len(inputs), operands, pack(spec, lowered), []
+        )
+        plan.describe(spec.name, device.fact.state, f"known answers of {spec.name}", False, 0, True)
+        plan.run([*inputs, out], queue._native)
+        actual = arrays.numpy(out)
+    except HalError as why:
+        return str(why)
+    reference = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
+    if spec.shape_from_out:
+        reference = np.broadcast_to(reference, want.shape)
+    if want.dtype.is_block:  # moved, never computed: the values must be equal
+        actual = wide(Blocks(actual, want.dtype, want.shape))
+        return mismatch(actual, reference, np.zeros(want.shape), dtype("float64")) or ""
+    limit = bound(spec.bound, spec, sample.inputs, sample.attrs, reference, want.dtype)
+    return mismatch(actual, reference, limit, want.dtype) or ""
+
+
+def _on_device(device: Device, x: Any) -> Any:
+    if isinstance(x, Blocks):
+        return arrays.frombuffer(
+            np.ascontiguousarray(x.data), x.dtype, x.shape, device=device, constant=True
+        )
+    return arrays.asarray(x, device=device)
+
+
+def _operand(a: Any, view: TensorSpec | None) -> Any:
+    if a is None or view is None:
+        return (0, [], [], 1, 4, 0, 0, 0, 0)
+    cell, block_bytes, offset = _core.block_range(a)
+    return (
+        view.dtype.value,
+        list(view.shape),
+        list(view.strides),
+        _core.alignment(a),
+        int(a.constant),
+        0,
+        block_bytes if cell else 0,
+        offset if cell else 0,
+        0,
+    )
