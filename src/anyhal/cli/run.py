@@ -161,7 +161,7 @@ def _pick(options: Options) -> Any:
     return hal.device(options.device) if options.device else hal.device()
 
 
-def _policy(options: Options) -> dict[str, str]:
+def _policy(options: Options) -> dict[str, Any]:
     named = {"fallback": options.fallback, "numerics": options.numerics}
     return {name: value for name, value in named.items() if value is not None}
 
