@@ -27,9 +27,9 @@ void choose_kinds(Device& d) {
   for (uint32_t i = d.kinds.size(); i-- > 0;)
     if (has(i, ANYHAL_MEMORY_HOST_VISIBLE) && !has(i, ANYHAL_MEMORY_CELL)) d.staging_kind = i;
   d.cells = has(d.compute_kind, ANYHAL_MEMORY_CELL);
-  d.host_memory = !d.cells && has(d.compute_kind, ANYHAL_MEMORY_HOST_VISIBLE |
-                                                      ANYHAL_MEMORY_COHERENT |
-                                                      ANYHAL_MEMORY_STABLE_ADDRESS);
+  d.host_memory =
+      !d.cells && has(d.compute_kind, ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_COHERENT |
+                                          ANYHAL_MEMORY_STABLE_ADDRESS);
   if (!has(d.staging_kind, ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_STABLE_ADDRESS))
     throw Error(ANYHAL_STATUS_UNSUPPORTED,
                 "device " + d.name +
@@ -51,8 +51,9 @@ Device::Device(Instance* in, const ListedDevice& listed, std::string device_name
   choose_kinds(*this);
   if (!host_memory && !in->reply.table->queue_copy)
     throw Error(ANYHAL_STATUS_ABI_MISMATCH,
-                "device " + name + " has memory that the host cannot address but no queue_copy "
-                                   "slot; its backend must fill it");
+                "device " + name +
+                    " has memory that the host cannot address but no queue_copy "
+                    "slot; its backend must fill it");
   ErrorRecord error;
   check(table->device_open(in->reply.self, info.id, nullptr, 0, &handle, &address_block, error),
         error, "opening " + name);
@@ -69,9 +70,9 @@ void Device::require_alive() const {
   if (!lost) return;
   static const char* const kRecovery[] = {"it cannot be recovered", "a new process is needed",
                                           "it may be reopened by a new process"};
-  throw Error(ANYHAL_STATUS_DEVICE_LOST,
-              "device " + name + " was lost: " + lost_text + "; other devices go on, " +
-                  kRecovery[info.recovery < 3 ? info.recovery : 0]);
+  throw Error(ANYHAL_STATUS_DEVICE_LOST, "device " + name + " was lost: " + lost_text +
+                                             "; other devices go on, " +
+                                             kRecovery[info.recovery < 3 ? info.recovery : 0]);
 }
 
 std::vector<uint8_t> Device::query(uint32_t key, uint64_t argument) const {
@@ -105,8 +106,8 @@ Device* open_device(Instance* instance, uint64_t id, const std::string& name) {
       tracked().devices.push_back(device);
       return device;
     }
-  throw Error(ANYHAL_STATUS_NOT_FOUND, "backend '" + instance->name + "' lists no device with id " +
-                                           std::to_string(id));
+  throw Error(ANYHAL_STATUS_NOT_FOUND,
+              "backend '" + instance->name + "' lists no device with id " + std::to_string(id));
 }
 
 }  // namespace hal

@@ -103,8 +103,7 @@ void run_single(Plan& plan, const Operand* given, Queue& queue) {
     operands[pack.operand] = packed_operand(plan, pack, given[pack.operand], queue);
   Held workspace;
   if (plan.workspace_bytes && !queue.capture)
-    workspace.buffer =
-        device.memory.alloc(plan.workspace_bytes, ANYHAL_PURPOSE_WORKSPACE, &queue);
+    workspace.buffer = device.memory.alloc(plan.workspace_bytes, ANYHAL_PURPOSE_WORKSPACE, &queue);
   if (queue.capture) {
     queue.capture->record(plan, operands);
     return;
@@ -119,7 +118,8 @@ void run_single(Plan& plan, const Operand* given, Queue& queue) {
   if (workspace.buffer)
     call.workspace = ref_of(device, {data_of(*workspace.buffer), workspace.buffer});
   run_recorded(plan, operands, call, queue);
-  if (workspace.buffer && !device.synchronous) workspace.buffer->written = {&queue, queue.submitted};
+  if (workspace.buffer && !device.synchronous)
+    workspace.buffer->written = {&queue, queue.submitted};
 }
 
 void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
@@ -139,7 +139,9 @@ void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
     for (size_t i = 0; i < node.refs.size(); ++i) {
       const NodeRef& r = node.refs[i];
       switch (r.kind) {
-        case NodeRef::kAbsent: args[i] = {}; break;
+        case NodeRef::kAbsent:
+          args[i] = {};
+          break;
         case NodeRef::kOperand:
           args[i] = {operands[r.index].data + r.offset, operands[r.index].buffer};
           break;

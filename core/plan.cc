@@ -18,7 +18,6 @@ namespace {
 
 constexpr uint64_t kMaxPlans = 65536;
 
-
 std::mutex g_plans_mutex;
 std::vector<Plan*>& plans() {
   static auto* v = new std::vector<Plan*>;
@@ -180,8 +179,7 @@ void PlanCache::insert(const Key& key, Plan* plan, const std::vector<const Spec*
   e.hash = h;
   for (uint32_t w = 0; w < std::min(key.count, kInline); ++w) e.words[w] = key.words[w];
   e.tail = new Tail{{}, specs};
-  if (key.count > kInline)
-    e.tail->words.assign(key.words + kInline, key.words + key.count);
+  if (key.count > kInline) e.tail->words.assign(key.words + kInline, key.words + key.count);
   e.plan = plan;
   ++used_;
 }

@@ -99,10 +99,9 @@ void Queue::require_good(uint64_t value) const {
 void Queue::wait(uint64_t value, uint64_t limit_ns) {
   device->require_alive();
   if (!poll(value, limit_ns))
-    throw Error(ANYHAL_STATUS_TIMEOUT, "call " + std::to_string(value) + " on " + device->name +
-                                           " was not reached in " +
-                                           std::to_string(limit_ns / 1000000) +
-                                           " ms; the work goes on, wait again");
+    throw Error(ANYHAL_STATUS_TIMEOUT,
+                "call " + std::to_string(value) + " on " + device->name + " was not reached in " +
+                    std::to_string(limit_ns / 1000000) + " ms; the work goes on, wait again");
 }
 
 void Queue::wait_all(uint64_t limit_ns) {
@@ -110,9 +109,9 @@ void Queue::wait_all(uint64_t limit_ns) {
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
-    throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
-                "call " + std::to_string(f.first) + " on " + device->name + " failed: " + f.text +
-                    "; what it and later calls wrote is lost");
+    throw Error(ANYHAL_STATUS_EXECUTION_FAILED, "call " + std::to_string(f.first) + " on " +
+                                                    device->name + " failed: " + f.text +
+                                                    "; what it and later calls wrote is lost");
   }
 }
 
@@ -123,8 +122,7 @@ void Queue::wait_for(Queue& source, uint64_t value) {
       device->instance->has_queue_wait) {
     std::lock_guard guard(lock);
     ErrorRecord error;
-    const anyhal_status status =
-        device->table->queue_wait(handle, source.handle, value, error);
+    const anyhal_status status = device->table->queue_wait(handle, source.handle, value, error);
     if (status == ANYHAL_STATUS_OK) return;
     if (status != ANYHAL_STATUS_UNSUPPORTED)
       raise(status, error.record, "ordering two queues of " + device->name);

@@ -143,7 +143,9 @@ class _Leaf:
 class _Expansion:
     """A decomposition down to calls that the device takes."""
 
-    def __init__(self, device: Device, infos: Sequence[OperandInfo | None], core_only: bool) -> None:
+    def __init__(
+        self, device: Device, infos: Sequence[OperandInfo | None], core_only: bool
+    ) -> None:
         self.device, self.infos, self.core_only = device, infos, core_only
         self.trace = Trace(lookup)
         self.leaves: list[_Leaf] = []
@@ -203,9 +205,7 @@ def _decomposed(
     if spec.decompose is None:
         return None
     expansion = _Expansion(device, [*infos, out], core_only)
-    inputs = [
-        None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)
-    ]
+    inputs = [None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)]
     # An output that is exactly an input is that input, so that in-place calls show as such.
     target = Value("operand", len(infos) if alias is None else alias, out.spec)
     spec.decompose(expansion.trace, inputs, dict(attrs), target)
@@ -298,8 +298,7 @@ def prepare_call(
             call = Call(
                 spec.name,
                 tuple(
-                    None if i is None else Value("operand", n, i.spec)
-                    for n, i in enumerate(infos)
+                    None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)
                 ),
                 dict(attrs),
                 Value("operand", len(infos), out.spec),

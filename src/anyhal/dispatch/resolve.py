@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from anyhal import _core
+from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
-from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import ALIASING, REQUIRED, Attr, OpSpec, TensorSpec, describe
 from anyhal.routing import policy as routing
@@ -70,7 +70,9 @@ def _slot(a: Attr) -> tuple[str, str, Any, int, Any]:
 # ------------------------------------------------------------------------------------ validation
 
 
-def _attributes(spec: OpSpec, preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(
+    spec: OpSpec, preset: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
     """All attributes, checked and in the registry's form."""
     out: dict[str, Any] = {}
     for a in spec.attrs:
@@ -237,8 +239,14 @@ def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out:
     infos = [_info(a) for a in inputs]
     target = _info(out) if out is not None else OperandInfo(want)
     assert target is not None
-    alias = next((i for i, a in enumerate(inputs) if a is not None and out is not None
-                  and want.size and _same(a, out)), None)
+    alias = next(
+        (
+            i
+            for i, a in enumerate(inputs)
+            if a is not None and out is not None and want.size and _same(a, out)
+        ),
+        None,
+    )
     call, decision = _weigh(spec, infos, attrs, target, on)
     if not decision.choice:
         raise UnsupportedError(
@@ -250,7 +258,14 @@ def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out:
     if homes != {where.name}:
         return _run_elsewhere(native, inputs, given, out, where)
     return prepare_call(
-        where, spec, infos, attrs, target, alias, decision, str(call),
+        where,
+        spec,
+        infos,
+        attrs,
+        target,
+        alias,
+        decision,
+        str(call),
         context.current().policy.prefer_decomposed,
     )
 
@@ -345,7 +360,7 @@ def _into_host(native: Any, positional: tuple[Any, ...], named: dict[str, Any], 
 
 
 @lru_cache(maxsize=512)
-def _scalar_cached(on: str, kind: DType, value: Any, _type: type, _sign: bool) -> Any:
+def _scalar_cached(on: str, kind: DType, value: Any, _type: str, _sign: bool) -> Any:
     return arrays.asarray(np.asarray(value).astype(kind.numpy), device=on, constant=True)
 
 
@@ -364,4 +379,4 @@ def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
                 f"{op_name}: the number {value} does not fit {kind.short}; use a wider dtype"
             )
     negative_zero = isinstance(value, float) and value == 0 and str(value).startswith("-")
-    return _scalar_cached(on, kind, value, type(value), negative_zero)
+    return _scalar_cached(on, kind, value, type(value).__name__, negative_zero)

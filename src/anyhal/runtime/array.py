@@ -218,6 +218,50 @@ def frombuffer(
     return _core.as_constant(out) if constant else out
 
 
+def from_dlpack(x: Any, *, device: Device | str | None = None) -> Any:
+    """Another library's host array, sharing its memory; BufferError where that is not possible.
+
+    Writes through either side are seen by the other. Read-only data becomes a constant array.
+    """
+    on = devices.device(device)
+    where = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
+    if int(where[0]) != 1:
+        raise BufferError(
+            f"importing a DLPack tensor of device type {int(where[0])}: only host memory (1) is"
+            " shared; move it to the host first"
+        )
+    try:
+        capsule = x.__dlpack__(max_version=(1, 0))
+    except TypeError:  # producers older than DLPack 1.0
+        capsule = x.__dlpack__()
+    return _core.import_dlpack(capsule, on.native)
+
+
+def _dlpack(
+    a: Any,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    if stream is not None:
+        raise TypeError("exporting with DLPack: host arrays have no stream; pass stream=None")
+    if dl_device is not None and tuple(map(int, dl_device)) != (1, 0):
+        raise BufferError(
+            f"exporting with DLPack to device {dl_device}: only host memory, (1, 0), is offered"
+        )
+    if copy:
+        from anyhal import functions
+
+        a = functions.copy(a)
+    return _core.export_dlpack(a, max_version is not None and max_version[0] >= 1)
+
+
+def _dlpack_device(a: Any) -> tuple[int, int]:
+    return (1, 0)
+
+
 # ----------------------------------------------------------------------------- host reads, writes
 
 
@@ -310,10 +354,7 @@ def _write(a: Any, values: Any, fresh: bool = False, casting: Any = "same_kind")
             return
         if a.size == 0:
             return
-        if a._dense:
-            data = bytearray(a._span_bytes)
-        else:
-            data = bytearray(_core.download(a))
+        data = bytearray(a._span_bytes) if a._dense else bytearray(_core.download(a))
         _copy_values(_span_view(a, data), values, casting)
     except (TypeError, ValueError) as why:
         if isinstance(why, InvalidArgumentError):
@@ -636,6 +677,8 @@ def install() -> None:
         "item": _item,
         "__getitem__": getitem,
         "__array__": _array,
+        "__dlpack__": _dlpack,
+        "__dlpack_device__": _dlpack_device,
         "__len__": _length,
         "__iter__": lambda a: (getitem(a, i) for i in range(_length(a))),
         "__repr__": _repr,
