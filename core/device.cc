@@ -64,6 +64,37 @@ Device::Device(Instance* in, const ListedDevice& listed, std::string device_name
 void Device::lose(const std::string& text) {
   if (lost.exchange(true)) return;
   lost_text = text;
+  for (Queue* q : queues) q->update_plain();  // the general path answers for it
+}
+
+void Device::bury_plan(anyhal_plan* plan) {
+  Buried one{plan, {}};
+  if (!synchronous && !lost)
+    for (Queue* q : queues)
+      if (q->completed.load() < q->submitted) one.uses.push_back({q, q->submitted});
+  {
+    std::lock_guard guard(buried_lock);
+    buried.push_back(std::move(one));
+  }
+  collect_plans();
+}
+
+void Device::collect_plans() {
+  std::vector<anyhal_plan*> ready;
+  {
+    std::lock_guard guard(buried_lock);
+    std::erase_if(buried, [&](const Buried& b) {
+      for (const Use& use : b.uses)
+        if (!lost && !use.queue->reached(use.value)) return false;
+      ready.push_back(b.plan);
+      return true;
+    });
+  }
+  for (anyhal_plan* plan : ready) {
+    ErrorRecord error;
+    table->release(instance->reply.self, ANYHAL_OBJECT_PLAN, reinterpret_cast<uint64_t>(plan),
+                   lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);
+  }
 }
 
 void Device::require_alive() const {

@@ -182,6 +182,15 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
     value = queue.submitted;
     if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
   }
+  if (status == ANYHAL_STATUS_OUT_OF_MEMORY) {  // not accepted: once more with all memory there is
+    device.memory.reclaim();
+    std::lock_guard guard(queue.lock);
+    status = plan.enqueue(queue.handle, plan.handle, &call, error);
+    if (status == ANYHAL_STATUS_OK) ++queue.submitted;
+    value = queue.submitted;
+    if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
+  }
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
   plan.calls.fetch_add(1, std::memory_order_relaxed);
   if (timed) {
     plan.time_ns.fetch_add(elapsed, std::memory_order_relaxed);
@@ -231,6 +240,7 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
     device.lose(error.record.text);
     device.require_alive();
   }
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
   check(status, error, "copying " + std::to_string(bytes) + " bytes on " + device.name);
   if (!device.synchronous) stamp(shape, operands, queue, queue.submitted);
 }

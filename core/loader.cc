@@ -193,6 +193,11 @@ void check_reply(const Instance& in) {
                version_text(r.abi_min) + " to " + version_text(r.abi_max) + "), this core loads " +
                version_text(ANYHAL_ABI_VERSION) + " only; upgrade the " +
                (r.abi_max < ANYHAL_ABI_VERSION ? "backend" : "core"));
+  if (r.chosen < r.abi_min || r.chosen > r.abi_max)
+    refuse("negotiate", ANYHAL_STATUS_ABI_MISMATCH, in,
+           "it chose contract " + version_text(r.chosen) + " outside its own range " +
+               version_text(r.abi_min) + " to " + version_text(r.abi_max) +
+               "; report this to the backend's vendor");
   const uint32_t known =
       ANYHAL_REPLY_SYNCHRONOUS | ANYHAL_REPLY_HIDDEN_MEMORY | ANYHAL_REPLY_FAULT_ABORTS;
   if ((r.flags & ~known) || r.reserved)

@@ -162,17 +162,16 @@ Buffer* Memory::alloc(uint64_t bytes, uint32_t purpose, Queue* queue, bool stagi
   device_->counters.pool_allocs.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock lock(lock_);
   Pool& pool = pools_[purpose];
-  Buffer* b = take(pool, size_class, wanted, queue);
+  // The host fills staging memory as soon as it has it, so order on a queue is not enough.
+  Queue* const user = staging ? nullptr : queue;
+  Buffer* b = take(pool, size_class, wanted, user);
   if (!b) b = grow(pool, size_class, wanted, purpose, staging);
   if (!b) {
     // Reuse has failed: wait for what is pending, trim every pool, ask once more.
     lock.unlock();
-    device_->require_alive();
-    for (Queue* q : device_->queues) q->wait(q->submitted);
-    collect_foreign();
-    trim();
+    reclaim();
     lock.lock();
-    b = take(pool, size_class, wanted, queue);
+    b = take(pool, size_class, wanted, user);
     if (!b) b = grow(pool, size_class, wanted, purpose, staging);
     if (!b) {
       lock.unlock();
@@ -237,6 +236,14 @@ void Memory::release_block(Buffer* b) {
                           device_->lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);
   device_->counters.driver_frees.fetch_add(1, std::memory_order_relaxed);
   delete b;
+}
+
+void Memory::reclaim() {
+  device_->require_alive();
+  for (Queue* q : device_->queues) q->wait(q->submitted);
+  device_->collect_plans();
+  collect_foreign();
+  trim();
 }
 
 uint64_t Memory::trim() {

@@ -72,6 +72,8 @@ class HAL_API Memory {
   void put(Buffer* buffer);
   // Gives cached blocks back to the backend; returns bytes.
   uint64_t trim();
+  // All that can be done without the caller's help: wait for what is pending, trim every pool.
+  void reclaim();
   struct Line {
     uint64_t in_use, cached, peak;
   };

@@ -274,10 +274,13 @@ PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
       status = run_simple(plan, refs, n, queue, &error);
     }
     if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) return out;
-    Py_DECREF(out);
-    ErrorRecord record;
-    record.record = error;
-    raise_call(plan, status, record.record);
+    // Not accepted for want of memory: the general path frees what it can and tries once more.
+    if (status != ANYHAL_STATUS_OUT_OF_MEMORY) {
+      Py_DECREF(out);
+      ErrorRecord record;
+      record.record = error;
+      raise_call(plan, status, record.record);
+    }
   }
   Operand operands[kMaxOperands];
   for (int i = 0; i < p.count; ++i)

@@ -155,7 +155,15 @@ class _Expansion:
             return None
         if value.kind != "operand":
             alignment = _lowest_bit(value.offset, _TEMP_ALIGNMENT)
-            return OperandInfo(value.spec, value.kind == "constant", alignment)
+            made = OperandInfo(value.spec, value.kind == "constant", alignment)
+            if not self.device.native.cells:
+                return made
+            blocks = self.trace.temps if value.kind == "temp" else self.trace.constants
+            return replace(
+                made,
+                block_bytes=max(1, blocks[value.index].nbytes),
+                base_offset=value.offset,
+            )
         base = self.infos[value.index]
         assert base is not None
         return replace(
@@ -214,6 +222,13 @@ def _decomposed(
     return expansion
 
 
+def _in_own_cell(device: Device, out: OperandInfo) -> OperandInfo:
+    """An output that the core allocates fills its block; cells are told how large that is."""
+    if out.block_bytes or not device.native.cells:
+        return out
+    return replace(out, block_bytes=max(1, out.spec.nbytes))
+
+
 def query_call(
     device: Device | None,
     spec: OpSpec,
@@ -226,6 +241,7 @@ def query_call(
     """What each op of that form answers; empty when there is no such form."""
     if device is None:
         return ()
+    out = _in_own_cell(device, out)
     alias = 0 if spec.aliasing == "required" else None
     if form == "fused":
         return ((spec.name, _native(spec, infos, attrs, out, alias).query(device)),)
@@ -288,6 +304,7 @@ def prepare_call(
     core_only: bool,
 ) -> Any:
     """The plan of the decision."""
+    out = _in_own_cell(device, out)
     if decision.form == "fused":
         native = _native(spec, infos, attrs, out, alias)
         wants = [w for _, v in decision.considered[-1].verdicts for w in v.wants]
