@@ -2,26 +2,6 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
-from anyhal import _core
-from anyhal import errors as _errors
-
-_core.set_error_types(
-    (
-        _errors.HalError,
-        _errors.InvalidArgumentError,
-        _errors.UnsupportedError,
-        _errors.OutOfMemoryError,
-        _errors.DeviceLostError,
-        _errors.HalTimeoutError,
-        _errors.NotFoundError,
-        _errors.BackendLoadError,
-        _errors.CancelledError,
-        _errors.ExecutionFailedError,
-        _errors.InternalError,
-        _errors.BackendLoadError,  # errors of the loader, whatever their status
-    )
-)
-
 from anyhal._core import Array
 from anyhal.dispatch import explain
 from anyhal.errors import (

@@ -56,6 +56,7 @@ def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
         native.__signature__ = inspect.signature(function)
         native.__wrapped__ = function
         _ops_made.append(native)
+        arrays.OPS[function.__name__] = native
         return native
 
     return make
@@ -142,7 +143,7 @@ def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) 
         }[spec.aliasing]
         if not allowed:
             raise InvalidArgumentError(
-                f"{where}: out shares memory with operand {i} {describe(arrays.spec_of(x))}:"
+                f"{where}: out overlaps operand {i} {describe(arrays.spec_of(x))}:"
                 f" {ALIASING[spec.aliasing]}; pass another out"
             )
 
@@ -365,7 +366,7 @@ def _scalar_cached(on: str, kind: DType, value: Any, _type: str, _sign: bool) ->
 
 
 def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
-    """A number as a 0-d constant of the arrays' dtype; refused where that would change it in kind."""
+    """A number as a 0-d constant of the arrays' dtype; refused where its kind would change."""
     fits = kind.kind == "float" or (kind.kind == "bool") == isinstance(value, bool)
     if kind.is_block or not fits or (kind.kind != "float" and isinstance(value, float)):
         raise InvalidArgumentError(

@@ -20,6 +20,8 @@ from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
 
 Array = _core.Array
+# The ops by public name; filled by anyhal.dispatch, which stands above this module.
+OPS: dict[str, Callable[..., Any]] = {}
 PURPOSES = {"activations": 0, "weights": 1, "cache": 2, "workspace": 3, "staging": 4, "arena": 5}
 
 
@@ -51,7 +53,7 @@ def empty(
     device: Device | str | None = None,
     pool: str = "activations",
 ) -> Any:
-    """An array with unspecified contents. `pool` says what it is for: activations, weights, cache."""
+    """An array with unspecified contents. `pool`: activations, weights or cache."""
     return _empty(devices.device(device), _dtype(dtype), _shape(shape), PURPOSES[pool])
 
 
@@ -167,13 +169,9 @@ def _host_values(x: Any, want: object) -> np.ndarray[Any, Any]:
 def _moved(x: Any, on: Device, want: DType, constant: bool) -> Any:
     source = device_of(x)
     if want != _dtype(x._dtype_value):
-        from anyhal import functions
-
-        x = functions.astype(x, dtype=want.name)
+        x = OPS["astype"](x, dtype=want.name)
     if source is on and not constant:
-        from anyhal import functions
-
-        return functions.copy(x)
+        return OPS["copy"](x)
     if want.is_block:
         return frombuffer(numpy(x), want, x.shape, device=on, constant=constant)
     return asarray(numpy(x), device=on, constant=constant)
@@ -252,9 +250,7 @@ def _dlpack(
             f"exporting with DLPack to device {dl_device}: only host memory, (1, 0), is offered"
         )
     if copy:
-        from anyhal import functions
-
-        a = functions.copy(a)
+        a = OPS["copy"](a)
     return _core.export_dlpack(a, max_version is not None and max_version[0] >= 1)
 
 
@@ -483,9 +479,7 @@ def reshape(a: Any, *shape: Any) -> Any:
         )
     strides = _view_strides(spec, dims)
     if strides is None:
-        from anyhal import functions
-
-        a = functions.copy(a)
+        a = OPS["copy"](a)
         strides = dense_strides(dims, spec.dtype)
     return _view(a, TensorSpec(spec.dtype, tuple(dims), tuple(strides)))
 
@@ -602,11 +596,9 @@ def _repr(a: Any) -> str:
 
 def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        from anyhal import functions
-
         if not isinstance(other, Array | int | float | np.ndarray | np.generic):
             return NotImplemented
-        op = getattr(functions, name)
+        op = OPS[name]
         return op(other, self) if swapped else op(self, other)
 
     return method
@@ -614,20 +606,16 @@ def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
 
 def _unary(name: str) -> Callable[[Any], Any]:
     def method(self: Any) -> Any:
-        from anyhal import functions
-
-        return getattr(functions, name)(self)
+        return OPS[name](self)
 
     return method
 
 
 def _astype(a: Any, dtype: object) -> Any:
-    from anyhal import functions
-
     want = _dtype(dtype)
     if want.value == a._dtype_value:
-        return functions.copy(a)
-    return functions.astype(a, dtype=want.name)
+        return OPS["copy"](a)
+    return OPS["astype"](a, dtype=want.name)
 
 
 def _length(a: Any) -> int:
