@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from anyhal import ops
+
 KEYS = {
     *("name", "backend", "identity", "arch", "memory_bytes", "memory_kinds", "state"),
     "own_threads",
@@ -54,13 +56,13 @@ def test_devices_table_is_ranked() -> None:
     assert order == sorted(order) and "chosen: first of 3" in done.stdout
 
 
-def test_capabilities_of_a_chip_on_its_first_day_are_the_ten_core_ops() -> None:
+def test_capabilities_of_the_reference_are_every_op_of_the_registry() -> None:
     document = read(anyhal("devices", "--capabilities", "--json"))
-    (dayone,) = (d for d in document["devices"] if d["name"] == "dayone:0")
-    core = "copy fill cast unary binary where reduce matmul gather scatter_add"
-    assert {row["op"] for row in dayone["capabilities"]} == set(core.split())
+    declared = {d["name"]: {row["op"] for row in d["capabilities"]} for d in document["devices"]}
+    assert declared["cpu_ref:0"] == declared["cpu:0"] == set(ops.BY_NAME)
     shown = anyhal("devices", "--capabilities", COLUMNS="200")
     assert shown.returncode == 0 and "scatter_add" in shown.stdout
+    assert "dayone:0 declares nothing" in shown.stdout
 
 
 def test_test_equipment_shows_only_when_asked_for() -> None:

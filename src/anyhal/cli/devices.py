@@ -95,6 +95,9 @@ def _print_capabilities(name: str, rows: Sequence[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    if not rows:
+        Console().print(f"{name} declares nothing; it is asked op by op", highlight=False)
+        return
     keys = list(dict.fromkeys(key for row in rows for key in row))
     table = Table(*keys, box=box.SIMPLE, title=name, title_justify="left")
     for row in rows:

@@ -13,8 +13,10 @@ from anyhal.runtime.discovery import discover
 def lines() -> Iterator[str]:
     from anyhal import _core
 
-    yield f"anyhal {metadata.version('anyhal')}"
-    yield f"core {_core.__version__}"
+    version = metadata.version("anyhal")
+    yield f"anyhal {version}"
+    # One build makes package and core; the registry's number is what a backend may differ in.
+    yield f"core {version}, op registry {_core.REGISTRY_VERSION}"
     yield f"ABI {_core.ABI_VERSION}"
     for record in discover().backends:
         if record.hidden:
