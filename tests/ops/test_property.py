@@ -24,7 +24,7 @@ from device_runs import Output, call, devices, layouts_of, modes, place
 
 REASONS_SHOWN = 6
 # A third of the profile's examples: each one runs in two layouts and, for rich ops, in two forms.
-EFFORT = settings(max_examples=settings.default.max_examples // 3)  # type: ignore[attr-defined]
+EFFORT = settings(max_examples=settings.default.max_examples // 3)
 
 
 @dataclass(frozen=True)
