@@ -146,7 +146,7 @@ def _run(options: Options) -> None:
         file = open_gguf(locate_model(options.model, progress))
     tokenizer = Tokenizer(file)
     program = _Program(options, file, tokenizer, _prompt_ids(options, file, tokenizer))
-    with hal.use(fallback=options.fallback, numerics=options.numerics, receipts=True):
+    with hal.use(fallback=options.fallback, numerics=options.numerics):
         if options.chat:
             _chat(program, device)
         elif options.every_device:
