@@ -153,9 +153,9 @@ def test_num_12_infinity_beside_zeros_in_bf16(core: Run) -> None:
 def test_num_22_overlapping_output_is_refused(device: str) -> None:
     x = hal.asarray(np.arange(6, dtype=F32), device=device)
     before = x.numpy()
-    with pytest.raises(InvalidArgumentError, match="shares memory"):
+    with pytest.raises(InvalidArgumentError, match="overlaps"):
         hal.cos(x[:-1], out=x[1:])
-    with pytest.raises(InvalidArgumentError, match="shares memory"):
+    with pytest.raises(InvalidArgumentError, match="overlaps"):
         hal.sum(x, out=x[2:3].reshape(()))
     assert (x.numpy() == before).all()
     hal.cos(x, out=x)  # exactly the input is allowed
