@@ -146,7 +146,7 @@ def _run(options: Options) -> None:
         file = open_gguf(locate_model(options.model, progress))
     tokenizer = Tokenizer(file)
     program = _Program(options, file, tokenizer, _prompt_ids(options, file, tokenizer))
-    with hal.use(**_policy(options)):
+    with hal.use(fallback=options.fallback, numerics=options.numerics):
         if options.chat:
             _chat(program, device)
         elif options.every_device:
@@ -159,11 +159,6 @@ def _pick(options: Options) -> Any:
     import anyhal as hal
 
     return hal.device(options.device) if options.device else hal.device()
-
-
-def _policy(options: Options) -> dict[str, Any]:
-    named = {"fallback": options.fallback, "numerics": options.numerics}
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _prompt_ids(options: Options, file: GgufFile, tokenizer: Tokenizer) -> list[int]:

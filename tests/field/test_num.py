@@ -10,13 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from device_runs import Output, call, devices, run
 
 import anyhal as hal
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
 from anyhal.ops import BY_NAME
 from anyhal.ops._oracle import decode, random_blocks
+from device_runs import Output, call, devices, run
 
 Run = Callable[..., Any]
 F32 = np.float32
