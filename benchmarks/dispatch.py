@@ -9,7 +9,10 @@ Blocks rotate over 64 operand sets with different values, synchronise inside, an
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a busy second core must not slow the peer
 
 import numpy as np
 from timing import Figure, compare, show, threads

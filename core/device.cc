@@ -27,9 +27,9 @@ void choose_kinds(Device& d) {
   for (uint32_t i = d.kinds.size(); i-- > 0;)
     if (has(i, ANYHAL_MEMORY_HOST_VISIBLE) && !has(i, ANYHAL_MEMORY_CELL)) d.staging_kind = i;
   d.cells = has(d.compute_kind, ANYHAL_MEMORY_CELL);
-  d.host_memory = !d.cells && has(d.compute_kind, ANYHAL_MEMORY_HOST_VISIBLE |
-                                                      ANYHAL_MEMORY_COHERENT |
-                                                      ANYHAL_MEMORY_STABLE_ADDRESS);
+  d.host_memory =
+      !d.cells && has(d.compute_kind, ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_COHERENT |
+                                          ANYHAL_MEMORY_STABLE_ADDRESS);
   if (!has(d.staging_kind, ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_STABLE_ADDRESS))
     throw Error(ANYHAL_STATUS_UNSUPPORTED,
                 "device " + d.name +
@@ -51,8 +51,9 @@ Device::Device(Instance* in, const ListedDevice& listed, std::string device_name
   choose_kinds(*this);
   if (!host_memory && !in->reply.table->queue_copy)
     throw Error(ANYHAL_STATUS_ABI_MISMATCH,
-                "device " + name + " has memory that the host cannot address but no queue_copy "
-                                   "slot; its backend must fill it");
+                "device " + name +
+                    " has memory that the host cannot address but no queue_copy "
+                    "slot; its backend must fill it");
   ErrorRecord error;
   check(table->device_open(in->reply.self, info.id, nullptr, 0, &handle, &address_block, error),
         error, "opening " + name);
@@ -63,15 +64,46 @@ Device::Device(Instance* in, const ListedDevice& listed, std::string device_name
 void Device::lose(const std::string& text) {
   if (lost.exchange(true)) return;
   lost_text = text;
+  for (Queue* q : queues) q->update_plain();  // the general path answers for it
+}
+
+void Device::bury_plan(anyhal_plan* plan) {
+  Buried one{plan, {}};
+  if (!synchronous && !lost)
+    for (Queue* q : queues)
+      if (q->completed.load() < q->submitted) one.uses.push_back({q, q->submitted});
+  {
+    std::lock_guard guard(buried_lock);
+    buried.push_back(std::move(one));
+  }
+  collect_plans();
+}
+
+void Device::collect_plans() {
+  std::vector<anyhal_plan*> ready;
+  {
+    std::lock_guard guard(buried_lock);
+    std::erase_if(buried, [&](const Buried& b) {
+      for (const Use& use : b.uses)
+        if (!lost && !use.queue->reached(use.value)) return false;
+      ready.push_back(b.plan);
+      return true;
+    });
+  }
+  for (anyhal_plan* plan : ready) {
+    ErrorRecord error;
+    table->release(instance->reply.self, ANYHAL_OBJECT_PLAN, reinterpret_cast<uint64_t>(plan),
+                   lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);
+  }
 }
 
 void Device::require_alive() const {
   if (!lost) return;
   static const char* const kRecovery[] = {"it cannot be recovered", "a new process is needed",
                                           "it may be reopened by a new process"};
-  throw Error(ANYHAL_STATUS_DEVICE_LOST,
-              "device " + name + " was lost: " + lost_text + "; other devices go on, " +
-                  kRecovery[info.recovery < 3 ? info.recovery : 0]);
+  throw Error(ANYHAL_STATUS_DEVICE_LOST, "device " + name + " was lost: " + lost_text +
+                                             "; other devices go on, " +
+                                             kRecovery[info.recovery < 3 ? info.recovery : 0]);
 }
 
 std::vector<uint8_t> Device::query(uint32_t key, uint64_t argument) const {
@@ -105,8 +137,8 @@ Device* open_device(Instance* instance, uint64_t id, const std::string& name) {
       tracked().devices.push_back(device);
       return device;
     }
-  throw Error(ANYHAL_STATUS_NOT_FOUND, "backend '" + instance->name + "' lists no device with id " +
-                                           std::to_string(id));
+  throw Error(ANYHAL_STATUS_NOT_FOUND,
+              "backend '" + instance->name + "' lists no device with id " + std::to_string(id));
 }
 
 }  // namespace hal

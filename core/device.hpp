@@ -42,10 +42,19 @@ struct HAL_API Device {
   Memory memory;
   Queue* queue = nullptr;  // the default one
   std::vector<Queue*> queues;
+  struct Buried {
+    anyhal_plan* plan;
+    std::vector<Use> uses;
+  };
+  SpinLock buried_lock;
+  std::vector<Buried> buried;
 
   // Marks the device lost; the first sentence is kept.
   void lose(const std::string& text);
   void require_alive() const;
+  // Releases a plan once no queued call can still need it; collects what waits for that.
+  void bury_plan(anyhal_plan* plan);
+  void collect_plans();
   // One of the contract's texts or numbers; empty where the slot is absent or refuses.
   std::vector<uint8_t> query(uint32_t key, uint64_t argument = 0) const;
 };

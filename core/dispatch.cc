@@ -103,8 +103,7 @@ void run_single(Plan& plan, const Operand* given, Queue& queue) {
     operands[pack.operand] = packed_operand(plan, pack, given[pack.operand], queue);
   Held workspace;
   if (plan.workspace_bytes && !queue.capture)
-    workspace.buffer =
-        device.memory.alloc(plan.workspace_bytes, ANYHAL_PURPOSE_WORKSPACE, &queue);
+    workspace.buffer = device.memory.alloc(plan.workspace_bytes, ANYHAL_PURPOSE_WORKSPACE, &queue);
   if (queue.capture) {
     queue.capture->record(plan, operands);
     return;
@@ -119,7 +118,8 @@ void run_single(Plan& plan, const Operand* given, Queue& queue) {
   if (workspace.buffer)
     call.workspace = ref_of(device, {data_of(*workspace.buffer), workspace.buffer});
   run_recorded(plan, operands, call, queue);
-  if (workspace.buffer && !device.synchronous) workspace.buffer->written = {&queue, queue.submitted};
+  if (workspace.buffer && !device.synchronous)
+    workspace.buffer->written = {&queue, queue.submitted};
 }
 
 void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
@@ -139,7 +139,9 @@ void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
     for (size_t i = 0; i < node.refs.size(); ++i) {
       const NodeRef& r = node.refs[i];
       switch (r.kind) {
-        case NodeRef::kAbsent: args[i] = {}; break;
+        case NodeRef::kAbsent:
+          args[i] = {};
+          break;
         case NodeRef::kOperand:
           args[i] = {operands[r.index].data + r.offset, operands[r.index].buffer};
           break;
@@ -180,6 +182,15 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
     value = queue.submitted;
     if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
   }
+  if (status == ANYHAL_STATUS_OUT_OF_MEMORY) {  // not accepted: once more with all memory there is
+    device.memory.reclaim();
+    std::lock_guard guard(queue.lock);
+    status = plan.enqueue(queue.handle, plan.handle, &call, error);
+    if (status == ANYHAL_STATUS_OK) ++queue.submitted;
+    value = queue.submitted;
+    if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
+  }
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
   plan.calls.fetch_add(1, std::memory_order_relaxed);
   if (timed) {
     plan.time_ns.fetch_add(elapsed, std::memory_order_relaxed);
@@ -229,6 +240,7 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
     device.lose(error.record.text);
     device.require_alive();
   }
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
   check(status, error, "copying " + std::to_string(bytes) + " bytes on " + device.name);
   if (!device.synchronous) stamp(shape, operands, queue, queue.submitted);
 }

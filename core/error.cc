@@ -9,18 +9,19 @@ namespace hal {
 
 const char* status_name(int32_t status) {
   static const char* const kNames[] = {
-      "ok",           "invalid_argument", "unsupported", "out_of_memory",    "device_lost", "timeout",
-      "not_found",    "abi_mismatch",     "cancelled",   "execution_failed", "internal"};
+      "ok",        "invalid_argument", "unsupported", "out_of_memory",    "device_lost", "timeout",
+      "not_found", "abi_mismatch",     "cancelled",   "execution_failed", "internal"};
   return status >= 0 && status < static_cast<int32_t>(std::size(kNames)) ? kNames[status]
                                                                          : "unknown_status";
 }
 
 const char* reason_name(int32_t reason) {
   static const char* const kNames[] = {
-      "none",      "op",           "dtype",        "layout",          "rank",
-      "shape_limit", "alignment",  "attribute",    "architecture",    "driver",
-      "missing_library", "missing_artefact", "workspace", "numerics", "memory_kind",
-      "capture",   "policy"};
+      "none",         "op",          "dtype",           "layout",
+      "rank",         "shape_limit", "alignment",       "attribute",
+      "architecture", "driver",      "missing_library", "missing_artefact",
+      "workspace",    "numerics",    "memory_kind",     "capture",
+      "policy"};
   return reason >= 0 && reason < static_cast<int32_t>(std::size(kNames)) ? kNames[reason]
                                                                          : "unknown_reason";
 }

@@ -29,7 +29,11 @@ HAL_API const char* reason_name(int32_t reason);
 
 // An error record ready to be handed to a slot: only its size word is written.
 struct ErrorRecord {
-  ErrorRecord() { record.size = sizeof(record); record.text[0] = 0; record.reason = 0; }
+  ErrorRecord() {
+    record.size = sizeof(record);
+    record.text[0] = 0;
+    record.reason = 0;
+  }
   operator anyhal_error*() { return &record; }
   anyhal_error record;
 };

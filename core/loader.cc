@@ -40,7 +40,10 @@ void service_log(void* context, int32_t level, const char* text) {
   }();
   if (level < threshold || !text) return;
   std::fprintf(stderr, "anyhal: %s: %s: %s\n", of(context).name.c_str(),
-               kLevels[level < 0 ? 0 : level > 3 ? 3 : level], text);
+               kLevels[level < 0   ? 0
+                       : level > 3 ? 3
+                                   : level],
+               text);
 }
 
 anyhal_status service_error(void*, anyhal_error* error, anyhal_status status, int32_t reason,
@@ -76,8 +79,9 @@ std::string artefact_path(void* context, const char* key) {
   const char* dir = service_setting(context, "cache_dir");
   if (!dir || !*dir || !key) return {};
   char name[32];
-  std::snprintf(name, sizeof(name), "%016zx.bin",
-                std::hash<std::string>{}(of(context).name + '\n' + of(context).build_id + '\n' + key));
+  std::snprintf(
+      name, sizeof(name), "%016zx.bin",
+      std::hash<std::string>{}(of(context).name + '\n' + of(context).build_id + '\n' + key));
   return std::string(dir) + "/" + name;
 }
 
@@ -96,7 +100,7 @@ anyhal_status service_cache_get(void* context, const char* key, void* data, uint
   *bytes = total - head;
   if (!data || capacity < *bytes) return ANYHAL_STATUS_OK;
   return file.read(static_cast<char*>(data), std::streamsize(*bytes)) ? ANYHAL_STATUS_OK
-                                                                     : ANYHAL_STATUS_NOT_FOUND;
+                                                                      : ANYHAL_STATUS_NOT_FOUND;
 }
 
 anyhal_status service_cache_put(void* context, const char* key, const void* data, uint64_t bytes) {
@@ -142,8 +146,9 @@ void take_table(Instance& in) {
   if (!theirs) refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in, "its reply has no table");
   if (theirs->size < offsetof(anyhal_table, queue_create))
     refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in,
-           "its table of " + std::to_string(theirs->size) + " bytes ends before the required slots " +
-               "(" + std::to_string(offsetof(anyhal_table, queue_create)) +
+           "its table of " + std::to_string(theirs->size) +
+               " bytes ends before the required slots " + "(" +
+               std::to_string(offsetof(anyhal_table, queue_create)) +
                " bytes); rebuild it with this backend.h");
   if (theirs->flags)
     refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in,
@@ -180,13 +185,19 @@ void take_table(Instance& in) {
 void check_reply(const Instance& in) {
   const anyhal_reply& r = in.reply;
   if (r.size < sizeof(anyhal_reply))
-    refuse("negotiate", ANYHAL_STATUS_ABI_MISMATCH, in, "its reply says a size below the frozen 64");
+    refuse("negotiate", ANYHAL_STATUS_ABI_MISMATCH, in,
+           "its reply says a size below the frozen 64");
   if (r.chosen != ANYHAL_ABI_VERSION)
     refuse("negotiate", ANYHAL_STATUS_ABI_MISMATCH, in,
-           "it chose contract " + version_text(r.chosen) + " (it offers " + version_text(r.abi_min) +
-               " to " + version_text(r.abi_max) + "), this core loads " +
+           "it chose contract " + version_text(r.chosen) + " (it offers " +
+               version_text(r.abi_min) + " to " + version_text(r.abi_max) + "), this core loads " +
                version_text(ANYHAL_ABI_VERSION) + " only; upgrade the " +
                (r.abi_max < ANYHAL_ABI_VERSION ? "backend" : "core"));
+  if (r.chosen < r.abi_min || r.chosen > r.abi_max)
+    refuse("negotiate", ANYHAL_STATUS_ABI_MISMATCH, in,
+           "it chose contract " + version_text(r.chosen) + " outside its own range " +
+               version_text(r.abi_min) + " to " + version_text(r.abi_max) +
+               "; report this to the backend's vendor");
   const uint32_t known =
       ANYHAL_REPLY_SYNCHRONOUS | ANYHAL_REPLY_HIDDEN_MEMORY | ANYHAL_REPLY_FAULT_ABORTS;
   if ((r.flags & ~known) || r.reserved)
@@ -232,16 +243,33 @@ Instance* load_instance(const std::string& path, const std::string& name,
     refuse("entry", ANYHAL_STATUS_ABI_MISMATCH, in,
            "it exports no " ANYHAL_ENTRY_SYMBOL "; it is not a backend of this contract");
 
-  in.services = {sizeof(anyhal_services), 0, &in, service_log, service_error, service_alloc,
-                 service_free, service_parallel, service_threads, service_cache_get,
-                 service_cache_put, service_setting, service_span, service_note};
+  in.services = {sizeof(anyhal_services),
+                 0,
+                 &in,
+                 service_log,
+                 service_error,
+                 service_alloc,
+                 service_free,
+                 service_parallel,
+                 service_threads,
+                 service_cache_get,
+                 service_cache_put,
+                 service_setting,
+                 service_span,
+                 service_note};
   static std::vector<std::vector<anyhal_setting>*> keep;  // settings live as long as the process
   auto* list = new std::vector<anyhal_setting>;
   for (const auto& [key, value] : in.settings) list->push_back({key.c_str(), value.c_str()});
   keep.push_back(list);
-  const anyhal_hello hello = {sizeof(anyhal_hello), 0, ANYHAL_ABI_VERSION, ANYHAL_ABI_VERSION,
-                              &in.services, in.name.c_str(), list->data(),
-                              uint32_t(list->size()), 0};
+  const anyhal_hello hello = {sizeof(anyhal_hello),
+                              0,
+                              ANYHAL_ABI_VERSION,
+                              ANYHAL_ABI_VERSION,
+                              &in.services,
+                              in.name.c_str(),
+                              list->data(),
+                              uint32_t(list->size()),
+                              0};
   in.reply.size = sizeof(anyhal_reply);
   ErrorRecord error;
   const anyhal_status status = entry(&hello, &in.reply, error);
@@ -282,7 +310,8 @@ std::vector<ListedDevice> Instance::list_devices() {
     ListedDevice d;
     d.info = info;
     d.info.name[63] = d.info.arch[31] = d.info.driver[63] = 0;
-    if (info.kinds && info.kind_count <= 64) d.kinds.assign(info.kinds, info.kinds + info.kind_count);
+    if (info.kinds && info.kind_count <= 64)
+      d.kinds.assign(info.kinds, info.kinds + info.kind_count);
     d.info.kinds = nullptr;
     if (d.kinds.empty())
       throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' lists device '" + d.info.name +

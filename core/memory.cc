@@ -12,9 +12,9 @@
 namespace hal {
 namespace {
 
-constexpr uint64_t kSmall = 64 << 10;     // above this a buffer owns its block
+constexpr uint64_t kSmall = 64 << 10;  // above this a buffer owns its block
 constexpr uint64_t kSlab = 1 << 20;
-constexpr uint64_t kAlignment = 256;      // DLPack's figure; small ones get 64
+constexpr uint64_t kAlignment = 256;  // DLPack's figure; small ones get 64
 constexpr uint64_t kSmallAlignment = 64;
 
 // 64, 128, 192, 256, then four classes per power of two.
@@ -35,8 +35,9 @@ bool done_for(const Use& use, const Queue* queue) {
 }
 // Whether `queue` may overwrite it now.
 bool reusable(const Buffer& b, const Queue* queue) {
-  return done_for(b.written, queue) &&
-         std::all_of(b.read.begin(), b.read.end(), [&](const Use& u) { return done_for(u, queue); });
+  return done_for(b.written, queue) && std::all_of(b.read.begin(), b.read.end(), [&](const Use& u) {
+           return done_for(u, queue);
+         });
 }
 bool idle(const Buffer& b) { return reusable(b, nullptr); }
 
@@ -104,7 +105,8 @@ bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_me
                     " bytes per block; split the tensor",
                 ANYHAL_REASON_SHAPE_LIMIT);
   const uint64_t alignment = std::max<uint64_t>(kAlignment, k.base_alignment);
-  const anyhal_memory_request request = {sizeof(request), 0, kind, purpose, bytes, alignment, {0, 0}};
+  const anyhal_memory_request request = {sizeof(request), 0,         kind,  purpose,
+                                         bytes,           alignment, {0, 0}};
   *block = {};
   block->size = sizeof(*block);
   ErrorRecord error;
@@ -131,8 +133,9 @@ Buffer* Memory::carve(Pool& pool, int size_class, uint64_t bytes, uint32_t purpo
   b->size_class = size_class, b->bytes = bytes, b->purpose = purpose, b->device = device_;
   b->memory = pool.slab_memory, b->offset = pool.slab_used;
   b->host = pool.slab_host ? pool.slab_host + pool.slab_used : nullptr;
-  pool.slab_used += round_up(bytes, std::max<uint64_t>(kSmallAlignment,
-                                     device_->kinds[device_->compute_kind].offset_alignment));
+  pool.slab_used += round_up(
+      bytes,
+      std::max<uint64_t>(kSmallAlignment, device_->kinds[device_->compute_kind].offset_alignment));
   return b;
 }
 
@@ -159,17 +162,16 @@ Buffer* Memory::alloc(uint64_t bytes, uint32_t purpose, Queue* queue, bool stagi
   device_->counters.pool_allocs.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock lock(lock_);
   Pool& pool = pools_[purpose];
-  Buffer* b = take(pool, size_class, wanted, queue);
+  // The host fills staging memory as soon as it has it, so order on a queue is not enough.
+  Queue* const user = staging ? nullptr : queue;
+  Buffer* b = take(pool, size_class, wanted, user);
   if (!b) b = grow(pool, size_class, wanted, purpose, staging);
   if (!b) {
     // Reuse has failed: wait for what is pending, trim every pool, ask once more.
     lock.unlock();
-    device_->require_alive();
-    for (Queue* q : device_->queues) q->wait(q->submitted);
-    collect_foreign();
-    trim();
+    reclaim();
     lock.lock();
-    b = take(pool, size_class, wanted, queue);
+    b = take(pool, size_class, wanted, user);
     if (!b) b = grow(pool, size_class, wanted, purpose, staging);
     if (!b) {
       lock.unlock();
@@ -234,6 +236,14 @@ void Memory::release_block(Buffer* b) {
                           device_->lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);
   device_->counters.driver_frees.fetch_add(1, std::memory_order_relaxed);
   delete b;
+}
+
+void Memory::reclaim() {
+  device_->require_alive();
+  for (Queue* q : device_->queues) q->wait(q->submitted);
+  device_->collect_plans();
+  collect_foreign();
+  trim();
 }
 
 uint64_t Memory::trim() {

@@ -28,7 +28,7 @@ struct Use {
 
 // A packed copy of a constant, made for plans that ask for this layout.
 struct Packed {
-  std::string key;     // layout key, source offset and bytes
+  std::string key;  // layout key, source offset and bytes
   Buffer* buffer;
   Packed* next;
 };
@@ -42,9 +42,9 @@ struct Buffer {
   bool cell = false;
   bool owns_block = false;
   Device* device = nullptr;
-  uint64_t memory = 0;   // block handle
-  uint64_t offset = 0;   // of the first byte in the block
-  uint64_t bytes = 0;    // usable
+  uint64_t memory = 0;      // block handle
+  uint64_t offset = 0;      // of the first byte in the block
+  uint64_t bytes = 0;       // usable
   uint8_t* host = nullptr;  // host address of the first byte, or null
   uint64_t content_id = 0;  // constants
   Packed* packed = nullptr;
@@ -72,6 +72,8 @@ class HAL_API Memory {
   void put(Buffer* buffer);
   // Gives cached blocks back to the backend; returns bytes.
   uint64_t trim();
+  // All that can be done without the caller's help: wait for what is pending, trim every pool.
+  void reclaim();
   struct Line {
     uint64_t in_use, cached, peak;
   };

@@ -18,7 +18,6 @@ namespace {
 
 constexpr uint64_t kMaxPlans = 65536;
 
-
 std::mutex g_plans_mutex;
 std::vector<Plan*>& plans() {
   static auto* v = new std::vector<Plan*>;
@@ -99,8 +98,12 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
   anyhal_plan* handle = nullptr;
   const anyhal_prepared* prepared = nullptr;
   ErrorRecord error;
-  const anyhal_status status =
+  anyhal_status status =
       device.table->op_prepare(device.handle, &records.op, &handle, &prepared, error);
+  if (status == ANYHAL_STATUS_OUT_OF_MEMORY) {
+    device.memory.reclaim();
+    status = device.table->op_prepare(device.handle, &records.op, &handle, &prepared, error);
+  }
   if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record.text);
   check(status, error, "preparing on " + device.name);
   if (!prepared || prepared->size < offsetof(anyhal_prepared, hidden_bytes))
@@ -141,12 +144,7 @@ void release(Plan* plan) {
     for (Node& node : plan->composite->nodes) release(node.plan);
     for (Buffer* b : plan->composite->constants) release(b);
   }
-  if (plan->handle) {
-    ErrorRecord error;
-    plan->device->table->release(plan->device->instance->reply.self, ANYHAL_OBJECT_PLAN,
-                                 reinterpret_cast<uint64_t>(plan->handle),
-                                 plan->device->lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);
-  }
+  if (plan->handle) plan->device->bury_plan(plan->handle);
   if (plan->out_spec) plan->out_spec->release();
   delete plan;
 }
@@ -180,8 +178,7 @@ void PlanCache::insert(const Key& key, Plan* plan, const std::vector<const Spec*
   e.hash = h;
   for (uint32_t w = 0; w < std::min(key.count, kInline); ++w) e.words[w] = key.words[w];
   e.tail = new Tail{{}, specs};
-  if (key.count > kInline)
-    e.tail->words.assign(key.words + kInline, key.words + key.count);
+  if (key.count > kInline) e.tail->words.assign(key.words + kInline, key.words + key.count);
   e.plan = plan;
   ++used_;
 }

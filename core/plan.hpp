@@ -136,7 +136,8 @@ class HAL_API PlanCache {
   };
   static uint64_t hash(const Key& key) {
     uint64_t h = key.count;
-    for (uint32_t i = 0; i < key.count; ++i) h = (h ^ key.words[i]) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
+    for (uint32_t i = 0; i < key.count; ++i)
+      h = (h ^ key.words[i]) * 0x9e3779b97f4a7c15ull, h ^= h >> 29;
     return h;
   }
   bool matches(const Entry& e, const Key& key) const;

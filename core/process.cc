@@ -15,7 +15,8 @@ void in_child() {
   executor_after_fork();
   for (Device* d : all_devices())
     if (!d->synchronous)
-      d->lose("this process was forked after the device had been opened; open it in the child only");
+      d->lose(
+          "this process was forked after the device had been opened; open it in the child only");
   for (Instance* in : all_instances()) {
     uint64_t bytes = 0;
     ErrorRecord error;

@@ -42,7 +42,8 @@ uint64_t Queue::signal() {
 
 void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
   std::lock_guard guard(lock);
-  const uint64_t first = state.failed_value ? state.failed_value : completed.load() + 1;
+  // Signals are rarer than calls: what follows the last value reached is lost, from there on.
+  const uint64_t first = std::max<uint64_t>(completed.load(), state.completed) + 1;
   failures.push_back({std::min(first, submitted), submitted,
                       std::string(error.text, strnlen(error.text, sizeof(error.text)))});
   // A failed queue is dead: make another, so that unrelated work goes on.
@@ -71,7 +72,8 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
     return true;
   }
   if (status == ANYHAL_STATUS_TIMEOUT) return false;
-  if (status == ANYHAL_STATUS_EXECUTION_FAILED) {
+  // Memory that ran out after acceptance is a failed run: the queue is dead all the same.
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED || status == ANYHAL_STATUS_OUT_OF_MEMORY) {
     fail(state, error.record);
     return true;
   }
@@ -80,6 +82,15 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
     device->require_alive();
   }
   raise(status, error.record, "waiting on " + device->name);
+}
+
+void Queue::bury() {
+  if (device->synchronous) return;
+  try {
+    poll(submitted, 0);
+  } catch (const Error&) {
+    // The caller reports the status that led here.
+  }
 }
 
 bool Queue::reached(uint64_t value) {
@@ -99,10 +110,9 @@ void Queue::require_good(uint64_t value) const {
 void Queue::wait(uint64_t value, uint64_t limit_ns) {
   device->require_alive();
   if (!poll(value, limit_ns))
-    throw Error(ANYHAL_STATUS_TIMEOUT, "call " + std::to_string(value) + " on " + device->name +
-                                           " was not reached in " +
-                                           std::to_string(limit_ns / 1000000) +
-                                           " ms; the work goes on, wait again");
+    throw Error(ANYHAL_STATUS_TIMEOUT,
+                "call " + std::to_string(value) + " on " + device->name + " was not reached in " +
+                    std::to_string(limit_ns / 1000000) + " ms; the work goes on, wait again");
 }
 
 void Queue::wait_all(uint64_t limit_ns) {
@@ -110,9 +120,9 @@ void Queue::wait_all(uint64_t limit_ns) {
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
-    throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
-                "call " + std::to_string(f.first) + " on " + device->name + " failed: " + f.text +
-                    "; what it and later calls wrote is lost");
+    throw Error(ANYHAL_STATUS_EXECUTION_FAILED, "call " + std::to_string(f.first) + " on " +
+                                                    device->name + " failed: " + f.text +
+                                                    "; what it and later calls wrote is lost");
   }
 }
 
@@ -123,8 +133,7 @@ void Queue::wait_for(Queue& source, uint64_t value) {
       device->instance->has_queue_wait) {
     std::lock_guard guard(lock);
     ErrorRecord error;
-    const anyhal_status status =
-        device->table->queue_wait(handle, source.handle, value, error);
+    const anyhal_status status = device->table->queue_wait(handle, source.handle, value, error);
     if (status == ANYHAL_STATUS_OK) return;
     if (status != ANYHAL_STATUS_UNSUPPORTED)
       raise(status, error.record, "ordering two queues of " + device->name);

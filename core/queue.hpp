@@ -33,7 +33,7 @@ struct HAL_API Queue {
   std::vector<Failure> failures;
   size_t reported = 0;
 
-  void update_plain() { plain = device->synchronous && !capture; }
+  void update_plain() { plain = device->synchronous && !capture && !device->lost; }
   // Submits everything so far; returns the value that marks it.
   uint64_t signal();
   bool reached(uint64_t value);  // polls
@@ -43,6 +43,8 @@ struct HAL_API Queue {
   void wait_all(uint64_t limit_ns = ANYHAL_NO_LIMIT);
   // Later calls here run after `value` of the other queue.
   void wait_for(Queue& source, uint64_t value);
+  // A call said that the queue is dead: takes note of what failed and makes another.
+  void bury();
   // Throws when `value` lies in a failed range.
   void require_good(uint64_t value) const;
 

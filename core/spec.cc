@@ -17,13 +17,13 @@ struct Row {
   Block block;
 };
 constexpr Row kRows[] = {
-    {ANYHAL_DTYPE_F32, "f32", {1, 4}},    {ANYHAL_DTYPE_F16, "f16", {1, 2}},
-    {ANYHAL_DTYPE_BF16, "bf16", {1, 2}},  {ANYHAL_DTYPE_F64, "f64", {1, 8}},
-    {ANYHAL_DTYPE_I64, "i64", {1, 8}},    {ANYHAL_DTYPE_I32, "i32", {1, 4}},
-    {ANYHAL_DTYPE_I16, "i16", {1, 2}},    {ANYHAL_DTYPE_I8, "i8", {1, 1}},
-    {ANYHAL_DTYPE_U64, "u64", {1, 8}},    {ANYHAL_DTYPE_U32, "u32", {1, 4}},
-    {ANYHAL_DTYPE_U16, "u16", {1, 2}},    {ANYHAL_DTYPE_U8, "u8", {1, 1}},
-    {ANYHAL_DTYPE_BOOL, "bool", {1, 1}},  {ANYHAL_DTYPE_Q4_1, "q4_1", {32, 20}},
+    {ANYHAL_DTYPE_F32, "f32", {1, 4}},     {ANYHAL_DTYPE_F16, "f16", {1, 2}},
+    {ANYHAL_DTYPE_BF16, "bf16", {1, 2}},   {ANYHAL_DTYPE_F64, "f64", {1, 8}},
+    {ANYHAL_DTYPE_I64, "i64", {1, 8}},     {ANYHAL_DTYPE_I32, "i32", {1, 4}},
+    {ANYHAL_DTYPE_I16, "i16", {1, 2}},     {ANYHAL_DTYPE_I8, "i8", {1, 1}},
+    {ANYHAL_DTYPE_U64, "u64", {1, 8}},     {ANYHAL_DTYPE_U32, "u32", {1, 4}},
+    {ANYHAL_DTYPE_U16, "u16", {1, 2}},     {ANYHAL_DTYPE_U8, "u8", {1, 1}},
+    {ANYHAL_DTYPE_BOOL, "bool", {1, 1}},   {ANYHAL_DTYPE_Q4_1, "q4_1", {32, 20}},
     {ANYHAL_DTYPE_Q8_0, "q8_0", {32, 34}},
 };
 
@@ -135,9 +135,9 @@ std::string describe(const Spec& spec) {
 const Spec* intern_spec(Device* device, uint32_t dtype, int32_t rank, const int64_t* dims,
                         const int64_t* strides) {
   if (rank < 0 || rank > kMaxRank)
-    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
-                "a tensor has " + std::to_string(rank) + " dims; at most " +
-                    std::to_string(kMaxRank) + " are supported");
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT, "a tensor has " + std::to_string(rank) +
+                                                    " dims; at most " + std::to_string(kMaxRank) +
+                                                    " are supported");
   block_of(dtype);
   auto spec = std::make_unique<Spec>();
   spec->device = device;

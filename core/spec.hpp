@@ -19,8 +19,8 @@ struct alignas(64) Spec {
   Device* device = nullptr;
   uint32_t dtype = 0;
   int32_t rank = 0;
-  int64_t span_bytes = 0;   // bytes from the first to the last element, inclusive; 0 when empty
-  int64_t size = 0;         // elements
+  int64_t span_bytes = 0;  // bytes from the first to the last element, inclusive; 0 when empty
+  int64_t size = 0;        // elements
   int64_t dims[kMaxRank] = {};
   int64_t strides[kMaxRank] = {};  // in blocks
   bool dense = false;

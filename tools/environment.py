@@ -5,11 +5,16 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import sys
+import types
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "environment.md"
-sys.path.insert(0, str(ROOT / "src"))
+
+# The table of this tree, without the package's own __init__, which needs a built core.
+_package = types.ModuleType("anyhal")
+_package.__path__ = [str(ROOT / "src" / "anyhal")]
+sys.modules["anyhal"] = _package
 
 from anyhal import settings  # noqa: E402
 

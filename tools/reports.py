@@ -54,7 +54,7 @@ _FAMILIES = (
         "every op against its reference, many random layouts, values and dtypes",
         (*_PYTEST, "tests/ops", "--hypothesis-profile=deep", "--hypothesis-seed={seed}"),
         (*_PYTEST, "tests/ops", "--hypothesis-profile=slice", "--hypothesis-seed={seed}"),
-        (*NATIVE, "src/anyhal", "tests/ops"),
+        (*NATIVE, "src/anyhal", "tests/ops", "tests/device_runs.py"),
     ),
     Family(
         "dispatch",

@@ -52,7 +52,9 @@ PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromLong(as_array(self
 PyObject* get_dense(PyObject* self, void*) {
   return PyBool_FromLong(as_array(self)->spec()->dense);
 }
-PyObject* get_constant(PyObject* self, void*) { return PyBool_FromLong(as_array(self)->constant()); }
+PyObject* get_constant(PyObject* self, void*) {
+  return PyBool_FromLong(as_array(self)->constant());
+}
 PyObject* get_span(PyObject* self, void*) {
   return PyLong_FromLongLong(as_array(self)->spec()->span_bytes);
 }

@@ -17,8 +17,8 @@ inline constexpr uint64_t kAlignmentMask = 7;  // log2 of the address's alignmen
 inline constexpr uint64_t kSpecMask = ~63ull;
 
 struct ArrayObject {
-  PyObject_HEAD
-  uint64_t word;  // interned Spec | alignment class | constant flag: the operand's part of a key
+  PyObject_HEAD uint64_t
+      word;       // interned Spec | alignment class | constant flag: the operand's part of a key
   uint64_t data;  // as Operand::data
   uint64_t end;   // data + span
   Buffer* buffer;

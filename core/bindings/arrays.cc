@@ -208,9 +208,8 @@ void bind_arrays(nb::module_& m) {
     return a.device() == b.device() &&
            (a.device()->address_block || a.buffer->memory == b.buffer->memory);
   });
-  m.def("alignment", [](nb::handle h) {
-    return uint32_t(1) << (array_of(h).word & kAlignmentMask);
-  });
+  m.def("alignment",
+        [](nb::handle h) { return uint32_t(1) << (array_of(h).word & kAlignmentMask); });
   m.def("block_range", [](nb::handle h) {
     ArrayObject& a = array_of(h);
     return nb::make_tuple(a.buffer->cell, a.buffer->bytes, a.data - data_of(*a.buffer));

@@ -23,6 +23,7 @@ namespace hal {
 
 void bind_arrays(nb::module_& m);  // arrays.cc
 void bind_plans(nb::module_& m);   // plans.cc
+void bind_dlpack(nb::module_& m);  // dlpack.cc
 
 namespace {
 
@@ -68,7 +69,8 @@ const Scope& current_scope() {
 
 namespace {
 
-nb::dict device_record(const anyhal_device_info& info, const std::vector<anyhal_memory_kind>& kinds) {
+nb::dict device_record(const anyhal_device_info& info,
+                       const std::vector<anyhal_memory_kind>& kinds) {
   nb::dict d;
   d["id"] = info.id, d["flags"] = info.flags;
   d["uuid"] = nb::bytes(reinterpret_cast<const char*>(info.uuid), 16);
@@ -101,12 +103,16 @@ void bind_instances(nb::module_& m) {
       .def("list_devices",
            [](Instance& i) {
              nb::list out;
-             for (const ListedDevice& d : i.list_devices()) out.append(device_record(d.info, d.kinds));
+             for (const ListedDevice& d : i.list_devices())
+               out.append(device_record(d.info, d.kinds));
              return out;
            })
-      .def("open", [](Instance& i, uint64_t id, const std::string& name) {
-        return open_device(&i, id, name);
-      }, nb::rv_policy::reference);
+      .def(
+          "open",
+          [](Instance& i, uint64_t id, const std::string& name) {
+            return open_device(&i, id, name);
+          },
+          nb::rv_policy::reference);
   m.def("load", &load_instance, "path"_a, "name"_a, "settings"_a, nb::rv_policy::reference,
         nb::call_guard<nb::gil_scoped_release>());
 }
@@ -120,13 +126,15 @@ void bind_devices(nb::module_& m) {
       .def_ro("instance", &Device::instance, nb::rv_policy::reference)
       .def_prop_ro("record", [](const Device& d) { return device_record(d.info, d.kinds); })
       .def_prop_ro("lost", [](const Device& d) { return d.lost ? d.lost_text : std::string(); })
-      .def_prop_ro("queue", [](Device& d) { return d.queue; }, nb::rv_policy::reference)
-      .def("query",
-           [](const Device& d, uint32_t key, uint64_t argument) {
-             const auto v = d.query(key, argument);
-             return nb::bytes(reinterpret_cast<const char*>(v.data()), v.size());
-           },
-           "key"_a, "argument"_a = 0)
+      .def_prop_ro(
+          "queue", [](Device& d) { return d.queue; }, nb::rv_policy::reference)
+      .def(
+          "query",
+          [](const Device& d, uint32_t key, uint64_t argument) {
+            const auto v = d.query(key, argument);
+            return nb::bytes(reinterpret_cast<const char*>(v.data()), v.size());
+          },
+          "key"_a, "argument"_a = 0)
       .def("counters",
            [](const Device& d) {
              const Counters& c = d.counters;
@@ -153,17 +161,20 @@ void bind_devices(nb::module_& m) {
              return out;
            })
       .def("trim", [](Device& d) { return d.memory.trim(); })
-      .def("synchronize", [](Device& d) {
-        d.require_alive();
-        std::exception_ptr first;
-        for (Queue* q : d.queues) try {
-            q->wait_all();
-          } catch (...) {
-            if (!first) first = std::current_exception();
-          }
-        d.memory.collect_foreign();
-        if (first) std::rethrow_exception(first);
-      }, nb::call_guard<nb::gil_scoped_release>());
+      .def(
+          "synchronize",
+          [](Device& d) {
+            d.require_alive();
+            std::exception_ptr first;
+            for (Queue* q : d.queues) try {
+                q->wait_all();
+              } catch (...) {
+                if (!first) first = std::current_exception();
+              }
+            d.memory.collect_foreign();
+            if (first) std::rethrow_exception(first);
+          },
+          nb::call_guard<nb::gil_scoped_release>());
   m.def("devices", [] {
     nb::list out;
     for (Device* d : all_devices()) out.append(nb::cast(d, nb::rv_policy::reference));
@@ -174,9 +185,11 @@ void bind_devices(nb::module_& m) {
 void bind_queues(nb::module_& m) {
   nb::class_<Queue>(m, "NativeQueue")
       .def_ro("submitted", &Queue::submitted)
-      .def_prop_ro("device", [](Queue& q) { return q.device; }, nb::rv_policy::reference)
-      .def_prop_ro("completed",
-                   [](Queue& q) { return q.device->synchronous ? q.submitted : q.completed.load(); })
+      .def_prop_ro(
+          "device", [](Queue& q) { return q.device; }, nb::rv_policy::reference)
+      .def_prop_ro(
+          "completed",
+          [](Queue& q) { return q.device->synchronous ? q.submitted : q.completed.load(); })
       .def("signal", &Queue::signal)
       .def("reached", &Queue::reached)
       .def("wait", &Queue::wait, "value"_a, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
@@ -187,23 +200,26 @@ void bind_queues(nb::module_& m) {
       .def_prop_ro("capturing", [](Queue& q) { return q.capture != nullptr; });
   m.def("new_queue", [](Device& d) { return new Queue(&d); }, nb::rv_policy::reference);
   nb::class_<Graph>(m, "NativeGraph")
-      .def("__init__", [](Graph* g, Queue& q) { new (g) Graph(q); }, nb::keep_alive<1, 2>())
+      .def(
+          "__init__", [](Graph* g, Queue& q) { new (g) Graph(q); }, nb::keep_alive<1, 2>())
       .def("end", &Graph::end)
       .def("abort", &Graph::abort)
       .def("launch", &Graph::launch, nb::call_guard<nb::gil_scoped_release>())
-      .def("hold", [](Graph& g, nb::handle array) {
-        if (!is_array(array.ptr())) throw nb::type_error("not an Array");
-        g.hold(as_array(array.ptr())->buffer);
-      })
+      .def("hold",
+           [](Graph& g, nb::handle array) {
+             if (!is_array(array.ptr())) throw nb::type_error("not an Array");
+             g.hold(as_array(array.ptr())->buffer);
+           })
       .def_ro("capturing", &Graph::capturing)
       .def_prop_ro("size", &Graph::size);
 }
 
 void bind_scope(nb::module_& m) {
   nb::class_<Scope>(m, "Scope")
-      .def("__init__", [](Scope* s, uint32_t contract, Queue* queue) {
-        new (s) Scope{contract, queue};
-      }, "contract"_a, "queue"_a.none())
+      .def(
+          "__init__",
+          [](Scope* s, uint32_t contract, Queue* queue) { new (s) Scope{contract, queue}; },
+          "contract"_a, "queue"_a.none())
       .def_ro("contract", &Scope::contract)
       .def_prop_ro("queue", [](const Scope& s) { return s.queue; }, nb::rv_policy::reference);
   m.def("set_scope_variable", [](nb::handle var) {
@@ -220,8 +236,9 @@ void bind_scope(nb::module_& m) {
 }  // namespace
 
 Plan* plan_of(PyObject* object) {
-  return nb::isinstance<PlanRef>(nb::handle(object)) ? nb::inst_ptr<PlanRef>(nb::handle(object))->plan
-                                                     : nullptr;
+  return nb::isinstance<PlanRef>(nb::handle(object))
+             ? nb::inst_ptr<PlanRef>(nb::handle(object))->plan
+             : nullptr;
 }
 
 }  // namespace hal
@@ -248,6 +265,7 @@ NB_MODULE(_core, m) {
   if (init_array_type(m.ptr()) < 0 || init_op_type(m.ptr()) < 0) throw nb::python_error();
   bind_arrays(m);
   bind_plans(m);
+  bind_dlpack(m);
   m.def("thread_count", &executor_thread_count);
   m.def("set_thread_count", &executor_set_thread_count);
   m.def("set_receipts", &set_receipts);

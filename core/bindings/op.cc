@@ -2,6 +2,8 @@
 // a miss asks Python (anyhal/dispatch.py) for the plan.
 // SPDX-License-Identifier: Apache-2.0
 #define PY_SSIZE_T_CLEAN
+#include "core/bindings/op.hpp"
+
 #include <Python.h>
 #include <structmember.h>
 
@@ -9,7 +11,6 @@
 #include <iterator>
 
 #include "core/bindings/array.hpp"
-#include "core/bindings/op.hpp"
 #include "core/graph.hpp"
 
 namespace hal {
@@ -19,16 +20,15 @@ constexpr int kMaxArrays = 8;
 constexpr int kMaxAttrs = 12;
 
 struct AttrSlot {
-  PyObject* name;   // interned
-  char kind;        // i int, f float, b bool, a axis, x axes, e enum, d dtype
+  PyObject* name;  // interned
+  char kind;       // i int, f float, b bool, a axis, x axes, e enum, d dtype
   bool required;
   PyObject* table;  // dict for e and d
   uint64_t initial;
 };
 
 struct OpObject {
-  PyObject_HEAD
-  vectorcallfunc call;
+  PyObject_HEAD vectorcallfunc call;
   PyObject* dict;
   PyObject* name;
   PyObject* resolve;  // (op, arrays, attrs, out) -> Plan or Array
@@ -145,7 +145,8 @@ int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwn
     }
   } else {
     p.count = op->array_count;
-    if (nargs > size_t(op->array_count)) return bad_call(op, "takes fewer positional arguments", nullptr);
+    if (nargs > size_t(op->array_count))
+      return bad_call(op, "takes fewer positional arguments", nullptr);
     for (int i = 0; i < p.count; ++i) p.arrays[i] = i < int(nargs) ? args[i] : nullptr;
   }
   uint32_t given = 0;
@@ -163,8 +164,7 @@ int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwn
       given |= 1u << i;
       continue;
     }
-    i = op->variadic ? -1
-                     : find_name(op->array_names, sizeof(PyObject*), op->array_count, name);
+    i = op->variadic ? -1 : find_name(op->array_names, sizeof(PyObject*), op->array_count, name);
     if (i < 0) return bad_call(op, "has no argument", name);
     if (p.arrays[i]) return bad_call(op, "got an argument twice:", name);
     p.arrays[i] = value;
@@ -259,8 +259,8 @@ PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
   if (plan.simple && queue.plain && !receipts_on()) {
     anyhal_ref refs[kMaxOperands];
     for (int i = 0; i < p.count; ++i)
-      refs[i] = p.arrays[i] ? ref_of(*plan.device, {as_array(p.arrays[i])->data,
-                                                    as_array(p.arrays[i])->buffer})
+      refs[i] = p.arrays[i] ? ref_of(*plan.device,
+                                     {as_array(p.arrays[i])->data, as_array(p.arrays[i])->buffer})
                             : anyhal_ref{0, 0};
     refs[p.count] = ref_of(*plan.device, {as_array(out)->data, as_array(out)->buffer});
     anyhal_error error;
@@ -269,16 +269,18 @@ PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
     if (plan.release_gil) {
       plan.retain();
       Py_BEGIN_ALLOW_THREADS status = run_simple(plan, refs, n, queue, &error);
-      Py_END_ALLOW_THREADS
-      release(&plan);
+      Py_END_ALLOW_THREADS release(&plan);
     } else {
       status = run_simple(plan, refs, n, queue, &error);
     }
     if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) return out;
-    Py_DECREF(out);
-    ErrorRecord record;
-    record.record = error;
-    raise_call(plan, status, record.record);
+    // Not accepted for want of memory: the general path frees what it can and tries once more.
+    if (status != ANYHAL_STATUS_OUT_OF_MEMORY) {
+      Py_DECREF(out);
+      ErrorRecord record;
+      record.record = error;
+      raise_call(plan, status, record.record);
+    }
   }
   Operand operands[kMaxOperands];
   for (int i = 0; i < p.count; ++i)
@@ -464,8 +466,9 @@ PyMemberDef g_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(OpObject, call), READONLY, nullptr},
     {"__dictoffset__", T_PYSSIZET, offsetof(OpObject, dict), READONLY, nullptr},
     {nullptr, 0, 0, 0, nullptr}};
-PyGetSetDef g_getters[] = {{"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
-                           {nullptr, nullptr, nullptr, nullptr, nullptr}};
+PyGetSetDef g_getters[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
 PyType_Slot g_slots[] = {{Py_tp_new, reinterpret_cast<void*>(op_new)},
                          {Py_tp_dealloc, reinterpret_cast<void*>(op_dealloc)},
                          {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},

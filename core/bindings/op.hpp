@@ -5,8 +5,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "core/dispatch.hpp"
 #include "core/bindings/scope.hpp"
+#include "core/dispatch.hpp"
 
 namespace hal {
 

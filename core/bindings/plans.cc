@@ -27,7 +27,8 @@ OpDesc make_desc(uint32_t op, uint32_t inputs, const std::vector<OperandTuple>& 
   d.op = op, d.input_count = inputs;
   d.attributes.assign(attributes.c_str(), attributes.size());
   for (size_t i = 0; i < numerics.size() && i < 6; ++i) d.numerics[i] = numerics[i];
-  for (const auto& [dtype, dims, strides, alignment, flags, alias, block, base, content] : operands) {
+  for (const auto& [dtype, dims, strides, alignment, flags, alias, block, base, content] :
+       operands) {
     OperandDesc o;
     o.dtype = dtype, o.dims = dims, o.strides = strides, o.alignment = alignment;
     o.flags = flags, o.alias_of = alias;
@@ -58,7 +59,8 @@ nb::dict plan_record(const Plan& p) {
   return d;
 }
 
-// composite(device, operand_count, input_count, nodes, temp offsets, temp bytes, workspace, constants)
+// composite(device, operand_count, input_count, nodes, temp offsets, temp bytes, workspace,
+// constants)
 PlanRef composite(Device& device, uint32_t operand_count, uint32_t input_count,
                   const std::vector<std::pair<PlanRef*, std::vector<RefTuple>>>& nodes,
                   const std::vector<uint64_t>& temp_offsets,
@@ -97,8 +99,8 @@ void bind_plans(nb::module_& m) {
       .def("set_output",
            [](PlanRef& p, uint32_t dtype, const std::vector<int64_t>& shape) {
              if (p.plan->out_spec) p.plan->out_spec->release();
-             p.plan->out_spec = intern_spec(p.plan->device, dtype, int32_t(shape.size()),
-                                            shape.data(), nullptr);
+             p.plan->out_spec =
+                 intern_spec(p.plan->device, dtype, int32_t(shape.size()), shape.data(), nullptr);
              p.plan->out_bytes = uint64_t(p.plan->out_spec->span_bytes);
            })
       .def("run", [](PlanRef& p, nb::list arrays, Queue& queue) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/plan.hpp"
 #include "core/queue.hpp"
 
 namespace hal {

@@ -50,8 +50,8 @@ class InvalidArgumentError(HalError, ValueError):
 class UnsupportedError(HalError, NotImplementedError):
     """No route can run the operation.
 
-    `reason` is one typed word (op, dtype, layout, numerics, policy, ...); `refusals` lists what each
-    candidate answered.
+    `reason` is one typed word (op, dtype, layout, numerics, policy, ...); `refusals` lists what
+    each candidate answered.
     """
 
     code = "unsupported"

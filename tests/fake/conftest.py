@@ -25,9 +25,10 @@ def fake() -> Iterator[Callable[[str], Any]]:
     hal = pytest.importorskip("anyhal")
     made: list[Any] = []
 
-    def make(script: str = "") -> Any:
+    def make(script: str = "", **settings: str) -> Any:
         name = f"fake{next(_numbers)}"
-        devices = hal.load_backend("fake", instance=name, settings={"script": script})
+        given = {"script": script, **settings}
+        devices = hal.load_backend("fake", instance=name, settings=given)
         made.extend(devices)
         return devices[0] if len(devices) == 1 else devices
 

@@ -83,7 +83,7 @@ def test_a_failed_run_is_an_error_and_never_a_reason_to_try_elsewhere(fake: Fake
 
 
 def test_wrong_answers_are_caught_before_they_are_used(fake: Fake, on: Fake) -> None:
-    device = fake("wrong=matmul")
+    device = fake("wrong=matmul", selftest="1")
     with on(device):
         np.testing.assert_array_equal(hal.add(hal.asarray(A), hal.asarray(A)).numpy(), A + A)
         with pytest.raises(hal.UnsupportedError) as refused:

@@ -4,6 +4,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import json
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +95,21 @@ def test_sec_01_a_template_that_never_ends(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(chat, "_TIMEOUT_S", 1.0)
     loop = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     assert "not done after 1 s" in failure(tmp_path, loop)
+
+
+def test_limits_of_our_own_process_stay(tmp_path: Path) -> None:
+    def tighten() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+
+    request = {"template": "{{ bos_token }}", "messages": [], "bos": "<s>", "eos": ""}
+    child = subprocess.run(
+        [sys.executable, str(chat._RENDERER)],
+        input=json.dumps(request).encode(),
+        capture_output=True,
+        preexec_fn=tighten,
+        check=True,
+    )
+    assert json.loads(child.stdout) == {"text": "<s>"}
 
 
 def test_a_file_without_a_template(tmp_path: Path) -> None:

@@ -27,8 +27,7 @@ def explain(
     """Say where a call would run and why, without running it."""
     import anyhal as hal
 
-    named = {"device": device, "fallback": fallback, "numerics": numerics}
-    with hal.use(**{name: value for name, value in named.items() if value is not None}):
+    with hal.use(device=device, fallback=fallback, numerics=numerics):
         decision = hal.explain(" ".join(call))
     if json_:
         print(json.dumps(as_dict(decision), allow_nan=False))

@@ -146,7 +146,7 @@ def _run(options: Options) -> None:
         file = open_gguf(locate_model(options.model, progress))
     tokenizer = Tokenizer(file)
     program = _Program(options, file, tokenizer, _prompt_ids(options, file, tokenizer))
-    with hal.use(**_policy(options)):
+    with hal.use(fallback=options.fallback, numerics=options.numerics):
         if options.chat:
             _chat(program, device)
         elif options.every_device:
@@ -159,11 +159,6 @@ def _pick(options: Options) -> Any:
     import anyhal as hal
 
     return hal.device(options.device) if options.device else hal.device()
-
-
-def _policy(options: Options) -> dict[str, str]:
-    named = {"fallback": options.fallback, "numerics": options.numerics}
-    return {name: value for name, value in named.items() if value is not None}
 
 
 def _prompt_ids(options: Options, file: GgufFile, tokenizer: Tokenizer) -> list[int]:
@@ -196,7 +191,8 @@ def _execute(program: _Program, device: Any, on_text: Callable[[str], Any]) -> O
 
     options = program.options
     sampler = Sampler(options.temperature, options.seed)
-    with hal.use(device=device):
+    # Receipts put times into the routes; two clock readings for each call are lost in the noise.
+    with hal.use(device=device, receipts=True):
         before = _route_counts()
         model = LlamaModel(program.file, device)
         capacity = len(program.prompt) + options.max_tokens

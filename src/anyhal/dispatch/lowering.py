@@ -143,7 +143,9 @@ class _Leaf:
 class _Expansion:
     """A decomposition down to calls that the device takes."""
 
-    def __init__(self, device: Device, infos: Sequence[OperandInfo | None], core_only: bool) -> None:
+    def __init__(
+        self, device: Device, infos: Sequence[OperandInfo | None], core_only: bool
+    ) -> None:
         self.device, self.infos, self.core_only = device, infos, core_only
         self.trace = Trace(lookup)
         self.leaves: list[_Leaf] = []
@@ -153,7 +155,15 @@ class _Expansion:
             return None
         if value.kind != "operand":
             alignment = _lowest_bit(value.offset, _TEMP_ALIGNMENT)
-            return OperandInfo(value.spec, value.kind == "constant", alignment)
+            made = OperandInfo(value.spec, value.kind == "constant", alignment)
+            if not self.device.native.cells:
+                return made
+            blocks = self.trace.temps if value.kind == "temp" else self.trace.constants
+            return replace(
+                made,
+                block_bytes=max(1, blocks[value.index].nbytes),
+                base_offset=value.offset,
+            )
         base = self.infos[value.index]
         assert base is not None
         return replace(
@@ -203,15 +213,20 @@ def _decomposed(
     if spec.decompose is None:
         return None
     expansion = _Expansion(device, [*infos, out], core_only)
-    inputs = [
-        None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)
-    ]
+    inputs = [None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)]
     # An output that is exactly an input is that input, so that in-place calls show as such.
     target = Value("operand", len(infos) if alias is None else alias, out.spec)
     spec.decompose(expansion.trace, inputs, dict(attrs), target)
     calls, expansion.trace.calls = expansion.trace.calls, []
     expansion.expand(calls)
     return expansion
+
+
+def _in_own_cell(device: Device, out: OperandInfo) -> OperandInfo:
+    """An output that the core allocates fills its block; cells are told how large that is."""
+    if out.block_bytes or not device.native.cells:
+        return out
+    return replace(out, block_bytes=max(1, out.spec.nbytes))
 
 
 def query_call(
@@ -226,12 +241,15 @@ def query_call(
     """What each op of that form answers; empty when there is no such form."""
     if device is None:
         return ()
+    out = _in_own_cell(device, out)
     alias = 0 if spec.aliasing == "required" else None
     if form == "fused":
         return ((spec.name, _native(spec, infos, attrs, out, alias).query(device)),)
     expansion = _decomposed(device, spec, infos, attrs, out, alias, core_only)
     if expansion is None:
         return ()
+    if not expansion.leaves:  # an empty output: nothing is left to run
+        return ((spec.name, Verdict("yes")),)
     return tuple((leaf.native.spec.name, leaf.verdict) for leaf in expansion.leaves)
 
 
@@ -288,6 +306,7 @@ def prepare_call(
     core_only: bool,
 ) -> Any:
     """The plan of the decision."""
+    out = _in_own_cell(device, out)
     if decision.form == "fused":
         native = _native(spec, infos, attrs, out, alias)
         wants = [w for _, v in decision.considered[-1].verdicts for w in v.wants]
@@ -298,8 +317,7 @@ def prepare_call(
             call = Call(
                 spec.name,
                 tuple(
-                    None if i is None else Value("operand", n, i.spec)
-                    for n, i in enumerate(infos)
+                    None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)
                 ),
                 dict(attrs),
                 Value("operand", len(infos), out.spec),

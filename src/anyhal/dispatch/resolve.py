@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from anyhal import _core
+from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
-from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import ALIASING, REQUIRED, Attr, OpSpec, TensorSpec, describe
 from anyhal.routing import policy as routing
@@ -56,6 +56,7 @@ def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
         native.__signature__ = inspect.signature(function)
         native.__wrapped__ = function
         _ops_made.append(native)
+        arrays.OPS[function.__name__] = native
         return native
 
     return make
@@ -70,7 +71,9 @@ def _slot(a: Attr) -> tuple[str, str, Any, int, Any]:
 # ------------------------------------------------------------------------------------ validation
 
 
-def _attributes(spec: OpSpec, preset: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(
+    spec: OpSpec, preset: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
     """All attributes, checked and in the registry's form."""
     out: dict[str, Any] = {}
     for a in spec.attrs:
@@ -140,7 +143,7 @@ def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) 
         }[spec.aliasing]
         if not allowed:
             raise InvalidArgumentError(
-                f"{where}: out shares memory with operand {i} {describe(arrays.spec_of(x))}:"
+                f"{where}: out overlaps operand {i} {describe(arrays.spec_of(x))}:"
                 f" {ALIASING[spec.aliasing]}; pass another out"
             )
 
@@ -237,8 +240,14 @@ def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out:
     infos = [_info(a) for a in inputs]
     target = _info(out) if out is not None else OperandInfo(want)
     assert target is not None
-    alias = next((i for i, a in enumerate(inputs) if a is not None and out is not None
-                  and want.size and _same(a, out)), None)
+    alias = next(
+        (
+            i
+            for i, a in enumerate(inputs)
+            if a is not None and out is not None and want.size and _same(a, out)
+        ),
+        None,
+    )
     call, decision = _weigh(spec, infos, attrs, target, on)
     if not decision.choice:
         raise UnsupportedError(
@@ -250,7 +259,14 @@ def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out:
     if homes != {where.name}:
         return _run_elsewhere(native, inputs, given, out, where)
     return prepare_call(
-        where, spec, infos, attrs, target, alias, decision, str(call),
+        where,
+        spec,
+        infos,
+        attrs,
+        target,
+        alias,
+        decision,
+        str(call),
         context.current().policy.prefer_decomposed,
     )
 
@@ -345,12 +361,12 @@ def _into_host(native: Any, positional: tuple[Any, ...], named: dict[str, Any], 
 
 
 @lru_cache(maxsize=512)
-def _scalar_cached(on: str, kind: DType, value: Any, _type: type, _sign: bool) -> Any:
+def _scalar_cached(on: str, kind: DType, value: Any, _type: str, _sign: bool) -> Any:
     return arrays.asarray(np.asarray(value).astype(kind.numpy), device=on, constant=True)
 
 
 def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
-    """A number as a 0-d constant of the arrays' dtype; refused where that would change it in kind."""
+    """A number as a 0-d constant of the arrays' dtype; refused where its kind would change."""
     fits = kind.kind == "float" or (kind.kind == "bool") == isinstance(value, bool)
     if kind.is_block or not fits or (kind.kind != "float" and isinstance(value, float)):
         raise InvalidArgumentError(
@@ -364,4 +380,4 @@ def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
                 f"{op_name}: the number {value} does not fit {kind.short}; use a wider dtype"
             )
     negative_zero = isinstance(value, float) and value == 0 and str(value).startswith("-")
-    return _scalar_cached(on, kind, value, type(value), negative_zero)
+    return _scalar_cached(on, kind, value, type(value).__name__, negative_zero)

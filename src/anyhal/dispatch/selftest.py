@@ -44,7 +44,7 @@ _queues: dict[str, Queue] = {}
 
 
 def cell_refusal(device: Device, spec: OpSpec, main: DType) -> str:
-    """"" when the cell gave right answers, else the sentence that says what was wrong."""
+    """ "" when the cell gave right answers, else the sentence that says what was wrong."""
     if not device.tested:
         return ""
     cell = (device.name, spec.name, main.short)
@@ -124,7 +124,7 @@ def _chosen(samples: Iterable[Sample], main: DType) -> list[Sample]:
         if first is None or _dtype_of(first) != main:
             continue
         sizes = [_size(x) for x in sample.inputs if x is not None]
-        if 0 < min(sizes) and max(sizes) <= _LARGEST:
+        if min(sizes) > 0 and max(sizes) <= _LARGEST:
             found.append(sample)
     found.sort(key=lambda s: -sum(_size(x) for x in s.inputs if x is not None))
     return found[:SAMPLES]
@@ -157,9 +157,7 @@ def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str:
     if in_place:
         operands[-1] = (*operands[-1][:5], 1, *operands[-1][6:])
     try:
-        plan = _core.prepare(
-            device.native, spec.id, len(inputs), operands, pack(spec, lowered), []
-        )
+        plan = _core.prepare(device.native, spec.id, len(inputs), operands, pack(spec, lowered), [])
         plan.describe(spec.name, device.fact.state, f"known answers of {spec.name}", False, 0, True)
         plan.run([*inputs, out], queue._native)
         actual = arrays.numpy(out)

@@ -252,7 +252,7 @@ def _first_usable(part: str, facts: Facts, policy: Policy) -> tuple[DeviceFact |
         parse_device(part)  # a name that cannot be one is said to be so
     refused = _refused(part, facts)
     if refused is not None:
-        return None, f"{part} has no device here: {refused.sentence}"
+        return None, refused.sentence
     known = sorted({n for d in facts.devices for n in (d.name, d.backend)})
     near = get_close_matches(part, known, n=1)
     hint = f", did you mean {near[0]}?" if near else ""

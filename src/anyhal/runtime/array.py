@@ -20,6 +20,8 @@ from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
 
 Array = _core.Array
+# The ops by public name; filled by anyhal.dispatch, which stands above this module.
+OPS: dict[str, Callable[..., Any]] = {}
 PURPOSES = {"activations": 0, "weights": 1, "cache": 2, "workspace": 3, "staging": 4, "arena": 5}
 
 
@@ -51,7 +53,7 @@ def empty(
     device: Device | str | None = None,
     pool: str = "activations",
 ) -> Any:
-    """An array with unspecified contents. `pool` says what it is for: activations, weights, cache."""
+    """An array with unspecified contents. `pool`: activations, weights or cache."""
     return _empty(devices.device(device), _dtype(dtype), _shape(shape), PURPOSES[pool])
 
 
@@ -167,13 +169,9 @@ def _host_values(x: Any, want: object) -> np.ndarray[Any, Any]:
 def _moved(x: Any, on: Device, want: DType, constant: bool) -> Any:
     source = device_of(x)
     if want != _dtype(x._dtype_value):
-        from anyhal import functions
-
-        x = functions.astype(x, dtype=want.name)
+        x = OPS["astype"](x, dtype=want.name)
     if source is on and not constant:
-        from anyhal import functions
-
-        return functions.copy(x)
+        return OPS["copy"](x)
     if want.is_block:
         return frombuffer(numpy(x), want, x.shape, device=on, constant=constant)
     return asarray(numpy(x), device=on, constant=constant)
@@ -216,6 +214,48 @@ def frombuffer(
     out = _empty(on, d, dims, PURPOSES["weights" if constant else "activations"])
     _write_bytes(out, raw, fresh=True)
     return _core.as_constant(out) if constant else out
+
+
+def from_dlpack(x: Any, *, device: Device | str | None = None) -> Any:
+    """Another library's host array, sharing its memory; BufferError where that is not possible.
+
+    Writes through either side are seen by the other. Read-only data becomes a constant array.
+    """
+    on = devices.device(device)
+    where = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
+    if int(where[0]) != 1:
+        raise BufferError(
+            f"importing a DLPack tensor of device type {int(where[0])}: only host memory (1) is"
+            " shared; move it to the host first"
+        )
+    try:
+        capsule = x.__dlpack__(max_version=(1, 0))
+    except TypeError:  # producers older than DLPack 1.0
+        capsule = x.__dlpack__()
+    return _core.import_dlpack(capsule, on.native)
+
+
+def _dlpack(
+    a: Any,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    if stream is not None:
+        raise TypeError("exporting with DLPack: host arrays have no stream; pass stream=None")
+    if dl_device is not None and tuple(map(int, dl_device)) != (1, 0):
+        raise BufferError(
+            f"exporting with DLPack to device {dl_device}: only host memory, (1, 0), is offered"
+        )
+    if copy:
+        a = OPS["copy"](a)
+    return _core.export_dlpack(a, max_version is not None and max_version[0] >= 1)
+
+
+def _dlpack_device(a: Any) -> tuple[int, int]:
+    return (1, 0)
 
 
 # ----------------------------------------------------------------------------- host reads, writes
@@ -310,10 +350,7 @@ def _write(a: Any, values: Any, fresh: bool = False, casting: Any = "same_kind")
             return
         if a.size == 0:
             return
-        if a._dense:
-            data = bytearray(a._span_bytes)
-        else:
-            data = bytearray(_core.download(a))
+        data = bytearray(a._span_bytes) if a._dense else bytearray(_core.download(a))
         _copy_values(_span_view(a, data), values, casting)
     except (TypeError, ValueError) as why:
         if isinstance(why, InvalidArgumentError):
@@ -442,9 +479,7 @@ def reshape(a: Any, *shape: Any) -> Any:
         )
     strides = _view_strides(spec, dims)
     if strides is None:
-        from anyhal import functions
-
-        a = functions.copy(a)
+        a = OPS["copy"](a)
         strides = dense_strides(dims, spec.dtype)
     return _view(a, TensorSpec(spec.dtype, tuple(dims), tuple(strides)))
 
@@ -561,11 +596,9 @@ def _repr(a: Any) -> str:
 
 def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        from anyhal import functions
-
         if not isinstance(other, Array | int | float | np.ndarray | np.generic):
             return NotImplemented
-        op = getattr(functions, name)
+        op = OPS[name]
         return op(other, self) if swapped else op(self, other)
 
     return method
@@ -573,20 +606,16 @@ def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
 
 def _unary(name: str) -> Callable[[Any], Any]:
     def method(self: Any) -> Any:
-        from anyhal import functions
-
-        return getattr(functions, name)(self)
+        return OPS[name](self)
 
     return method
 
 
 def _astype(a: Any, dtype: object) -> Any:
-    from anyhal import functions
-
     want = _dtype(dtype)
     if want.value == a._dtype_value:
-        return functions.copy(a)
-    return functions.astype(a, dtype=want.name)
+        return OPS["copy"](a)
+    return OPS["astype"](a, dtype=want.name)
 
 
 def _length(a: Any) -> int:
@@ -636,6 +665,8 @@ def install() -> None:
         "item": _item,
         "__getitem__": getitem,
         "__array__": _array,
+        "__dlpack__": _dlpack,
+        "__dlpack_device__": _dlpack_device,
         "__len__": _length,
         "__iter__": lambda a: (getitem(a, i) for i in range(_length(a))),
         "__repr__": _repr,

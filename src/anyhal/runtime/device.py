@@ -172,9 +172,7 @@ def _load(
     return made
 
 
-def _fact(
-    record: BackendRecord, name: str, instance: str, row: Mapping[str, Any]
-) -> DeviceFact:
+def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any]) -> DeviceFact:
     uuid: bytes = row["uuid"]
     identity = uuid.hex() if any(uuid) else ""
     if not identity and (row["pci_domain"] or row["pci_function"]):

@@ -213,7 +213,7 @@ class _Walk:
                 continue
             file, reason, hint = failure
             self.stages.append(Stage(name, "failed", file, reason, hint))
-            error = f"backend {self._name} was refused at stage {name}: {file}: {reason}; {hint}"
+            error = f"backend {self._name} was refused at stage {name}: {reason} ({file}); {hint}"
         if error is None:
             self.seen_names[self._name] = self.folder
         return BackendRecord(

@@ -23,9 +23,16 @@ class _TooLong(Exception):
 
 
 def _limit_process() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limits = (
+        (resource.RLIMIT_AS, _MEMORY_BYTES),
+        (resource.RLIMIT_CPU, _CPU_S),
+        (resource.RLIMIT_CORE, 0),
+    )
+    for kind, wanted in limits:
+        # Whoever started us may have set less, and raising that is not allowed.
+        _, most = resource.getrlimit(kind)
+        value = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(kind, (value, value))
 
 
 def _render(request: dict[str, Any]) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from device_runs import Output, call, devices, run
 
 import anyhal as hal
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
 from anyhal.ops import BY_NAME
 from anyhal.ops._oracle import decode, random_blocks
+from device_runs import Output, call, devices, run
 
 Run = Callable[..., Any]
 F32 = np.float32
@@ -153,9 +153,9 @@ def test_num_12_infinity_beside_zeros_in_bf16(core: Run) -> None:
 def test_num_22_overlapping_output_is_refused(device: str) -> None:
     x = hal.asarray(np.arange(6, dtype=F32), device=device)
     before = x.numpy()
-    with pytest.raises(InvalidArgumentError, match="shares memory"):
+    with pytest.raises(InvalidArgumentError, match="overlaps"):
         hal.cos(x[:-1], out=x[1:])
-    with pytest.raises(InvalidArgumentError, match="shares memory"):
+    with pytest.raises(InvalidArgumentError, match="overlaps"):
         hal.sum(x, out=x[2:3].reshape(()))
     assert (x.numpy() == before).all()
     hal.cos(x, out=x)  # exactly the input is allowed

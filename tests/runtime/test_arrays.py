@@ -1,0 +1,173 @@
+"""Arrays through the public API: making, viewing, writing, operators, refusals.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import anyhal as hal
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [0, -1, slice(None), (0, 1), (slice(None), 1), (..., 2), (None, 1, ...), (slice(0, 2, 2), 0),
+     (slice(None), slice(1, 1)), (1, 2, 3), (slice(None), slice(None), slice(0, 4, 3))],
+)  # fmt: skip
+def test_indexing_is_numpys(key: Any) -> None:
+    np.testing.assert_array_equal(hal.asarray(X)[key].numpy(), X[key])
+
+
+@pytest.mark.parametrize("key", [3, (0, 0, 0, 0), "a", 1.5, (..., ...)])
+def test_bad_indices_are_refused(key: Any) -> None:
+    with pytest.raises(hal.InvalidArgumentError):
+        hal.asarray(X)[key]
+
+
+def test_a_negative_step_is_refused_with_advice() -> None:
+    with pytest.raises(hal.UnsupportedError, match="take"):
+        hal.asarray(X)[::-1]
+
+
+@pytest.mark.parametrize("shape", [(24,), (6, 4), (2, -1), (1, 2, 3, 1, 4), (4, 3, 2), (3, 8)])
+def test_reshape_of_dense_and_strided(shape: tuple[int, ...]) -> None:
+    a = hal.asarray(X)
+    np.testing.assert_array_equal(a.reshape(*shape).numpy(), X.reshape(shape))
+    np.testing.assert_array_equal(a.T.reshape(shape).numpy(), X.T.reshape(shape))
+    half = a[:, :, :2]
+    if np.prod(shape) > 0 and -1 not in shape:
+        return
+    np.testing.assert_array_equal(half.reshape(2, -1).numpy(), X[:, :, :2].reshape(2, -1))
+
+
+def test_reshape_shares_memory_where_the_layout_allows() -> None:
+    a = hal.asarray(X)
+    a.reshape(6, 4).set(0)
+    assert not a.numpy().any()
+    b = hal.asarray(X)
+    b[:, 1].reshape(2, 2, 2).set(7)
+    assert (b.numpy()[:, 1] == 7).all() and (b.numpy()[:, 0] != 7).all()
+
+
+def test_transpose_and_matrix_transpose() -> None:
+    a = hal.asarray(X)
+    np.testing.assert_array_equal(a.transpose(1, 0, 2).numpy(), X.transpose(1, 0, 2))
+    np.testing.assert_array_equal(a.mT.numpy(), X.swapaxes(1, 2))
+    with pytest.raises(hal.InvalidArgumentError):
+        a.transpose(0, 0, 1)
+
+
+def test_numpy_is_a_copy_on_every_device() -> None:
+    for device in hal.devices():
+        a = hal.asarray(X, device=device)
+        values = a.numpy()
+        values[...] = -1
+        np.testing.assert_array_equal(a.numpy(), X)
+
+
+def test_operators_and_numbers() -> None:
+    a, x = hal.asarray(X), X
+    for got, want in [
+        (a + 1, x + 1), (2 - a, 2 - x), (a * a, x * x), (a / 2, x / 2), (-a, -x),
+        (a // 5, x // 5), (a % 5, x % 5), (a**2, x**2), (a > 3, x > 3), (a == a, x == x),
+        (abs(-a), x), (a @ a.mT, x @ x.swapaxes(1, 2)),
+    ]:  # fmt: skip
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+    bits = hal.asarray(np.array([1, 6], np.int32))
+    assert (bits & 3).numpy().tolist() == [1, 2] and (~bits).numpy().tolist() == [-2, -7]
+
+
+def test_a_number_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(hal.InvalidArgumentError):
+        hal.asarray(np.array([1], np.int32)) + 1.5
+    with pytest.raises(hal.InvalidArgumentError):
+        hal.asarray(np.array([1], np.uint8)) + 300
+
+
+def test_constants_are_never_written() -> None:
+    c = hal.asarray(X, constant=True)
+    assert c.constant and c[0].constant
+    for write in (
+        lambda: c.set(0),
+        lambda: hal.add(X, X, out=c),
+        lambda: hal.exp(hal.asarray(X), out=c),
+    ):
+        with pytest.raises(hal.InvalidArgumentError, match="constant"):
+            write()
+    np.testing.assert_array_equal(c.numpy(), X)
+
+
+def test_set_broadcasts_and_refuses_what_would_lose_values() -> None:
+    a = hal.zeros((2, 3), dtype="int32")
+    a[0].set([1, 2, 3])
+    a[1].set(9)
+    assert a.numpy().tolist() == [[1, 2, 3], [9, 9, 9]]
+    with pytest.raises(hal.InvalidArgumentError):
+        a.set(1.5)
+    with pytest.raises(hal.InvalidArgumentError):
+        a.set(np.zeros((4, 4), np.int32))
+
+
+def test_dtypes_and_creation() -> None:
+    assert hal.asarray([1.0, 2.0]).dtype == "float32"
+    assert hal.asarray([1, 2]).dtype == "int64"
+    assert hal.asarray([True]).dtype == "bool"
+    assert hal.asarray(X.astype(ml_dtypes.bfloat16)).dtype == "bfloat16"
+    assert hal.arange(3).numpy().tolist() == [0, 1, 2]
+    assert hal.full((2,), 3.5).numpy().tolist() == [3.5, 3.5]
+    big = hal.asarray(np.arange(3, dtype=">i4"))
+    assert big.numpy().tolist() == [0, 1, 2]
+    assert hal.asarray(np.arange(3)[::-1]).numpy().tolist() == [2, 1, 0]
+    assert hal.asarray(np.float32(2)).shape == ()
+
+
+@pytest.mark.parametrize("bad", [[[1], [1, 2]], object(), "text", None])
+def test_asarray_refuses_what_is_no_array(bad: Any) -> None:
+    with pytest.raises(hal.InvalidArgumentError):
+        hal.asarray(bad)
+
+
+def test_unknown_dtype_suggests_the_nearest() -> None:
+    with pytest.raises(hal.InvalidArgumentError, match="float32"):
+        hal.empty((2,), dtype="flaot32")
+
+
+def test_rank_above_the_limit_is_refused() -> None:
+    with pytest.raises(hal.InvalidArgumentError, match="8"):
+        hal.empty((1,) * 9)
+
+
+def test_frombuffer_checks_its_bytes() -> None:
+    blocks = np.zeros(40, np.uint8)
+    assert hal.frombuffer(blocks, "q4_1", (2, 32)).shape == (2, 32)
+    for shape in ((2, 33), (3, 32)):
+        with pytest.raises(hal.InvalidArgumentError):
+            hal.frombuffer(blocks, "q4_1", shape)
+
+
+def test_dev_08_dtypes_are_known_before_use() -> None:
+    names = [d.name for d in hal.devices()[0].dtypes]
+    assert "float32" in names and "q4_1" in names
+
+
+def test_dev_09_the_device_comes_from_the_operands() -> None:
+    first, second = hal.devices()[:2]
+    with hal.use(device=first):
+        x = hal.asarray(X, device=second)
+        assert (x + x).device is second
+        with pytest.raises(hal.InvalidArgumentError) as refused:
+            hal.add(x, hal.asarray(X))
+    assert first.name in str(refused.value) and second.name in str(refused.value)
+
+
+def test_copies_between_devices_only_when_allowed() -> None:
+    first, second = hal.devices()[:2]
+    a, b = hal.asarray(X, device=first), hal.asarray(X, device=second)
+    with hal.use(fallback="any"):
+        np.testing.assert_array_equal((a + b).numpy(), X + X)
