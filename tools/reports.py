@@ -48,7 +48,7 @@ class Outcome:
 
 
 _PYTEST = ("{python}", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider")
-_LLM_SLICE = "{python} benchmarks/llm.py --json --blocks 2 --prefill 64 --decode 8".split()
+_LLM_SLICE = ("--blocks", "2", "--prefill", "64", "--decode", "8")
 _FAMILIES = (
     Family(
         "properties",
@@ -75,7 +75,7 @@ _FAMILIES = (
         "llm",
         "prefill and decode of the language model, against llama.cpp where it is installed",
         ("{python}", "benchmarks/llm.py", "--json"),
-        (*_LLM_SLICE,),
+        ("{python}", "benchmarks/llm.py", "--json", *_LLM_SLICE),
         (*NATIVE, "src/anyhal", "benchmarks/llm.py"),
     ),
 )
