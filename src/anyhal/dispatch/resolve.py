@@ -143,7 +143,7 @@ def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) 
         }[spec.aliasing]
         if not allowed:
             raise InvalidArgumentError(
-                f"{where}: out overlaps operand {i} {describe(arrays.spec_of(x))}:"
+                f"{where}: out overlaps operand {i} {describe(arrays.spec_of(x))}, it shares memory:"
                 f" {ALIASING[spec.aliasing]}; pass another out"
             )
 
