@@ -53,6 +53,7 @@ class Peer:
         import llama_cpp
 
         self.version = f"llama-cpp-python {llama_cpp.__version__}"
+        self.last_logits = llama_cpp.llama_get_logits_ith
         self.prompt, self.decode_count = prompt, decode
         self.model = llama_cpp.Llama(
             path,
@@ -74,7 +75,8 @@ class Peer:
         token = self.prompt[0]
         for _ in range(self.decode_count):
             self.model.eval([token])
-            token = int(np.argmax(self.model.scores[self.model.n_tokens - 1]))
+            logits = self.last_logits(self.model.ctx, -1)
+            token = int(np.argmax(np.ctypeslib.as_array(logits, (self.model.n_vocab(),))))
 
 
 def alone(function: Callable[[], None], blocks: int) -> float:

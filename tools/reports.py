@@ -48,6 +48,7 @@ class Outcome:
 
 
 _PYTEST = ("{python}", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider")
+_LLM_SLICE = ("--blocks", "2", "--prefill", "64", "--decode", "8")
 _FAMILIES = (
     Family(
         "properties",
@@ -67,14 +68,14 @@ _FAMILIES = (
         "gemm",
         "matrix products against the vendor library called directly",
         ("{python}", "benchmarks/gemm.py", "--json"),
-        (),
+        ("{python}", "benchmarks/gemm.py", "--json", "--blocks", "3", "--sizes", "256"),
         (*NATIVE, "benchmarks/gemm.py"),
     ),
     Family(
         "llm",
         "prefill and decode of the language model, against llama.cpp where it is installed",
         ("{python}", "benchmarks/llm.py", "--json"),
-        (),
+        ("{python}", "benchmarks/llm.py", "--json", *_LLM_SLICE),
         (*NATIVE, "src/anyhal", "benchmarks/llm.py"),
     ),
 )

@@ -226,6 +226,7 @@ void fill_prepared(anyhal_plan* plan) {
   plan->prepared.flags = ANYHAL_PREPARED_CAPTURE_SAFE;
   plan->prepared.workspace_bytes = p.workspace_bytes;
   plan->prepared.workspace_alignment = 64;
+  plan->prepared.hidden_bytes = p.hidden_bytes;
   plan->prepared.kernel = p.kernel;
   plan->prepared.library = p.library;
   if (p.pack == nullptr) return;
@@ -412,6 +413,7 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
   self->kind.heap_bytes =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
+  if (self->onednn != nullptr) reply->flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
   reply->chosen = ANYHAL_ABI_VERSION;
   reply->registry_version = ANYHAL_REGISTRY_VERSION;
   reply->table = &kSlots;

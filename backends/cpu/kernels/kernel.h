@@ -64,7 +64,8 @@ struct Plan {
   uint32_t operand_count;
   uint32_t input_count;
   uint64_t workspace_bytes;
-  PackConstant pack;  // null = no constant is packed
+  uint64_t hidden_bytes;  // that a library allocates for the time of a call
+  PackConstant pack;      // null = no constant is packed
   uint32_t pack_operand;
   uint64_t pack_bytes;
   const char* pack_key;
