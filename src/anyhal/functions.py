@@ -1181,7 +1181,7 @@ def attention(
     causal     none; first_key: j <= t; last_key: j <= kv_length - T + t
     Special    a bool mask, the length and the causal rule select: what they hide has no part, NaN
                included; a float mask is added; a row that sees nothing, or only -inf scores, is 0;
-               a NaN query or visible key gives a NaN row
+               a NaN query or visible key gives a NaN row; a kv_length outside 0..S is an error
     Aliasing   out may not overlap an input
     Bound      attention of anyhal.conformance.tolerance
     Source     Vaswani et al. 2017; ONNX Attention, opset 23, with the causal alignment named

@@ -64,6 +64,20 @@ Head head_of(const State& s, const Call& c, int64_t batch, int64_t kv_head) {
   return head;
 }
 
+// A length that is no number of keys is the caller's mistake, found before anything is written.
+anyhal_status check_lengths(const State& s, const char* lengths, anyhal_error* error) {
+  for (int64_t b = 0; s.has_length && b < s.b; ++b) {
+    int64_t length = read_index(s.length_dtype, lengths + b * s.length_stride);
+    if (length < 0 || length > s.s) {
+      return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
+                  "attention on cpu: kv_length %lld is outside [0, %lld], the number of keys; "
+                  "nothing was written; correct it",
+                  static_cast<long long>(length), static_cast<long long>(s.s));
+    }
+  }
+  return ANYHAL_STATUS_OK;
+}
+
 // Keys [0, limit) are visible to query row t, before any mask.
 int64_t limit_of(const State& s, int64_t length, int64_t t) {
   int64_t limit = length;
@@ -297,8 +311,9 @@ void run_panel(const State& s, const Head& head, int64_t row, char* workspace) {
   write_panel(s, head, panel, x);
 }
 
-anyhal_status run_many(const Plan& plan, char* const* data, char* workspace, anyhal_error*) {
+anyhal_status run_many(const Plan& plan, char* const* data, char* workspace, anyhal_error* error) {
   const State& s = plan.get_state<State>();
+  if (auto status = check_lengths(s, data[3], error); status != ANYHAL_STATUS_OK) return status;
   Call call = {data[0], data[1], data[2], data[3], data[4], data[5]};
   int64_t panels = (s.rows + kLanesOfRows - 1) / kLanesOfRows;
   Team solo = {nullptr, 1};
@@ -511,8 +526,9 @@ void run_head(const State& s, const Head& head, char* workspace) {
   }
 }
 
-anyhal_status run_few(const Plan& plan, char* const* data, char* workspace, anyhal_error*) {
+anyhal_status run_few(const Plan& plan, char* const* data, char* workspace, anyhal_error* error) {
   const State& s = plan.get_state<State>();
+  if (auto status = check_lengths(s, data[3], error); status != ANYHAL_STATUS_OK) return status;
   Call call = {data[0], data[1], data[2], data[3], data[4], data[5]};
   int64_t longest = s.s;
   if (s.has_length) {

@@ -179,6 +179,10 @@ def decompose(
     if mask is not None and mask.dtype.short != "bool":
         added = trace.cast(mask, acc).broadcast_to((batch, heads, queries, keys))
         scores = trace.binary("add", scores, added.split(1, kv_heads, group), out=scores)
+    if kv_length is not None:
+        # Read through a table of the allowed ones: the device refuses any other length.
+        allowed = trace.constant(np.arange(keys + 1), kv_length.dtype)
+        kv_length = trace("gather", allowed, kv_length, axis=0)
     visible = _visible(trace, sizes, kv_length, mask, attrs["causal"])
     if visible is not None:
         scores = trace("where", visible, scores, lowest)
@@ -214,6 +218,8 @@ def visible_keys(shape: tuple[int, ...], kv_length: Any, mask: Any, causal: str)
 def reference(
     q: Any, k: Any, v: Any, kv_length: Any = None, mask: Any = None, *, scale: float, causal: str
 ) -> Any:
+    if kv_length is not None and not np.all((kv_length >= 0) & (kv_length <= k.shape[2])):
+        raise IndexError("kv_length is no number of keys")
     group = q.shape[1] // max(k.shape[1], 1)
     kw, vw = np.repeat(wide(k), group, axis=1), np.repeat(wide(v), group, axis=1)
     qw = wide(q)
@@ -297,7 +303,7 @@ SPEC = OpSpec(
     dtypes={name: WIDE[name] for name in FLOATS},
     special="a bool mask, the length and the causal rule select: what they hide has no part, NaN "
     "included; a float mask is added; a row that sees nothing, or only -inf scores, is 0; a NaN "
-    "query or visible key gives a NaN row",
+    "query or visible key gives a NaN row; a kv_length outside 0..S is an error",
     aliasing="none",
     bound="attention",
     source="Vaswani et al. 2017; ONNX Attention, opset 23, with the causal alignment named",
