@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
-import math
 import os
 import statistics
 import time
@@ -57,7 +56,7 @@ def compare(
             seen[function] += took
             (mine if function is ours else other).append(took)
         ratios.append(seen[ours] / seen[theirs])
-    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [math.nan] * 3
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     return statistics.median(mine), statistics.median(other), (quartiles[0], quartiles[2])
 
 
