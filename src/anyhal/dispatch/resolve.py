@@ -143,8 +143,8 @@ def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) 
         }[spec.aliasing]
         if not allowed:
             raise InvalidArgumentError(
-                f"{where}: out overlaps operand {i} {describe(arrays.spec_of(x))}, it shares memory:"
-                f" {ALIASING[spec.aliasing]}; pass another out"
+                f"{where}: out overlaps operand {i} {describe(arrays.spec_of(x))}, it shares memory"
+                f" with it: {ALIASING[spec.aliasing]}; pass another out"
             )
 
 
