@@ -38,6 +38,20 @@ def fake() -> Iterator[Callable[[str], Any]]:
             assert device.counter(BROKEN_RULES) == 0, device.notes()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _gone_afterwards() -> Iterator[None]:
+    """Takes the module's instances out of sight, lost and exhausted ones among them: other tests
+    of this process walk over all devices."""
+    from anyhal.runtime import device
+
+    device.devices()
+    assert device._state is not None
+    before = set(device._state.devices)
+    yield
+    for name in set(device._state.devices) - before:
+        del device._state.devices[name]
+
+
 @pytest.fixture
 def on() -> Callable[..., Any]:
     """A scope on a device that also takes it where nobody vouches for it."""
