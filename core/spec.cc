@@ -104,7 +104,8 @@ void complete(Spec& s, const int64_t* strides) {
                   __builtin_add_overflow(last, reach, &last)))
       throw Error(ANYHAL_STATUS_INVALID_ARGUMENT, "a tensor's byte range does not fit 63 bits");
   }
-  if (__builtin_mul_overflow(last + 1, block.bytes, &s.span_bytes))
+  if (__builtin_add_overflow(last, 1, &last) ||
+      __builtin_mul_overflow(last, block.bytes, &s.span_bytes))
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT, "a tensor's byte range does not fit 63 bits");
   if (s.size == 0) s.span_bytes = 0, s.dense = true;
 }

@@ -69,9 +69,14 @@ def _absolute_list(text: str) -> tuple[Path, ...]:
     return tuple(_absolute(part) for part in text.split(os.pathsep) if part)
 
 
-def _positive(text: str) -> int:
+_MOST_THREADS = 2**16  # far above any machine; larger is a slip of the hand
+
+
+def _threads(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError("it is not a whole number of at least 1")
+    if int(text) > _MOST_THREADS:
+        raise ValueError(f"it is above {_MOST_THREADS}")
     return int(text)
 
 
@@ -145,7 +150,7 @@ THREADS = Setting[int | None](
     None,
     "the processor cores this process may use (affinity and cgroup quota)",
     "Threads that compute on the host, the caller among them; vendor libraries get none beside.",
-    _positive,
+    _threads,
     "write a count, such as 2",
 )
 VISIBLE_DEVICES = Setting[tuple[str, ...] | None](

@@ -89,3 +89,14 @@ def test_devices_table_shows_order_refusals_and_an_empty_machine(
     assert "refused: key vendor is missing; add it" in shown
     devices._print_devices(Facts(searched=("/opt (a test)",)))
     assert "no device; searched /opt (a test)" in capsys.readouterr().out
+
+
+def test_a_closed_stdout_is_no_traceback() -> None:
+    code = "import sys; from anyhal.cli import main; main(['devices', '--json'])"
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, code],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert "Traceback" not in done.stderr

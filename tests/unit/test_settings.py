@@ -40,6 +40,7 @@ def test_values_are_typed() -> None:
         ("ANYHAL_THREADS", "0", "at least 1"),
         ("ANYHAL_THREADS", "two", "at least 1"),
         ("ANYHAL_THREADS", "-1", "at least 1"),
+        ("ANYHAL_THREADS", "99999999999999999999", "above 65536"),
         ("ANYHAL_CONST_CACHE_BYTES", "1 parsec", "not a number of bytes"),
         ("ANYHAL_CONST_CACHE_BYTES", "MiB", "not a number of bytes"),
         ("ANYHAL_DEBUG_POOL", "perhaps", "neither yes nor no"),

@@ -66,7 +66,8 @@ def _options(
 def _run(arguments: list[str]) -> int:
     try:
         status = _app(arguments)(args=arguments, prog_name="anyhal", standalone_mode=False)
-        sys.stdout.flush()  # a full disk or a closed pipe shows here, not after the exit status
+        if sys.stdout is not None:  # closed before we started
+            sys.stdout.flush()  # a full disk or a closed pipe shows here, not after the exit status
         if status == INTERRUPTED:  # newer Typers turn Ctrl-C into this status and say nothing
             _say("interrupted")
         return status if isinstance(status, int) else 0

@@ -8,10 +8,11 @@ the call, asks the candidates that policy names, prepares the choice and hands t
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from anyhal.runtime import array as arrays
 from anyhal.runtime import context, device
 from anyhal.runtime.device import Device
 
+_F32_MAX = float(np.finfo(np.float32).max)
+_F64_MAX = int(np.finfo(np.float64).max)
 _KINDS = {"i64": "i", "f32": "f", "bool": "b", "axis": "a", "axes": "x", "enum": "e", "dtype": "d"}
 _DTYPE_WORDS = {n: d.value for d in ALL for n in (d.name, d.short)}
 _ops_made: list[Any] = []
@@ -95,8 +98,11 @@ def _attribute(op_name: str, a: Attr, value: Any) -> Any:
             raise refuse("is not one of its choices", hint)
         return value
     if a.kind == "f32":
-        if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
             raise refuse("is not a number", "pass a float")
+        size = abs(cast("int | float", value))
+        if _F32_MAX < size != math.inf:  # integers of any length, and NaN passes
+            raise refuse("is beyond float32", "pass a smaller number")
         return float(value)
     if a.kind == "bool":
         if not isinstance(value, bool | np.bool_):
@@ -109,6 +115,26 @@ def _attribute(op_name: str, a: Attr, value: Any) -> Any:
     if not _is_int(value):
         raise refuse("is not an integer", "pass an int")
     return int(value)
+
+
+def _may_overlap_itself(spec: TensorSpec) -> bool:
+    """Whether two positions may be one element: a step that the smaller steps can add up to.
+
+    Never so for slices and transposes of dense arrays; windows that others export can be.
+    """
+    if 0 in spec.shape:
+        return False
+    reach = 0
+    for step, n in sorted(zip(spec.strides, _blocks(spec), strict=True)):
+        if n > 1 and step <= reach:
+            return True
+        reach += step * (n - 1)
+    return False
+
+
+def _blocks(spec: TensorSpec) -> list[int]:
+    """The sizes as strides count them: the last one in blocks."""
+    return [*spec.shape[:-1], *(n // spec.dtype.block_elements for n in spec.shape[-1:])]
 
 
 def _is_int(v: Any) -> bool:
@@ -127,9 +153,10 @@ def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) 
         raise InvalidArgumentError(
             f"{where}: out {describe(have)} is constant, which is never written; pass another out"
         )
-    if any(n > 1 and s == 0 for n, s in zip(have.shape, have.strides, strict=True)):
+    if _may_overlap_itself(have):
         raise InvalidArgumentError(
-            f"{where}: out {describe(have)} overlaps itself (a stride is 0); pass a dense out"
+            f"{where}: out {describe(have)} overlaps itself (its strides"
+            f" {list(have.strides)} meet); pass a dense out"
         )
     for i, x in enumerate(inputs):
         if x is None or not _overlap(x, out):
@@ -328,6 +355,11 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
     on = arrays.device_of(model) if model is not None else device.device()
     kind = dtype(model._dtype_value) if model is not None else None
 
+    if variadic and any(v is None for v in given):
+        raise InvalidArgumentError(
+            f"{spec.name}: operand {given.index(None)} is None; leave it out of the list"
+        )
+
     def convert(value: Any) -> Any:
         if value is None or isinstance(value, arrays.Array):
             return value
@@ -339,7 +371,8 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
     named = {k: convert(v) if k in names and not variadic else v for k, v in named.items()}
     if variadic and len(given) >= 20:
         # The contract's calls have a bounded number of operands: join in two steps.
-        parts = [native(given[i : i + 16], **named) for i in range(0, len(given), 16)]
+        inner = {k: v for k, v in named.items() if k != "out"}
+        parts = [native(given[i : i + 16], **inner) for i in range(0, len(given), 16)]
         return native(parts, **named)
     return native(given, **named) if variadic else native(*given, **named)
 
@@ -379,5 +412,10 @@ def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
             raise InvalidArgumentError(
                 f"{op_name}: the number {value} does not fit {kind.short}; use a wider dtype"
             )
+    elif isinstance(value, int) and abs(value) > _F64_MAX:
+        raise InvalidArgumentError(
+            f"{op_name}: an integer of {value.bit_length()} bits is beyond every float; use a"
+            " smaller number"
+        )
     negative_zero = isinstance(value, float) and value == 0 and str(value).startswith("-")
     return _scalar_cached(on, kind, value, type(value).__name__, negative_zero)

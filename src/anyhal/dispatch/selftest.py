@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def _save(device: Device, store: dict[str, str]) -> None:
         part.write_text(json.dumps(store, indent=1), encoding="utf-8")
         os.replace(part, path)
     except OSError:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # its folder may be what is wrong
+            part.unlink()
 
 
 # --------------------------------------------------------------------------------------- the test

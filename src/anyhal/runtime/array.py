@@ -7,8 +7,8 @@ The Array type itself is native (fields only); its methods are set on it here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,10 +38,12 @@ def device_of(a: Any) -> Device:
 
 
 def _shape(shape: int | Sequence[int]) -> list[int]:
-    dims = [shape] if isinstance(shape, int | np.integer) else list(shape)
-    if any(not isinstance(n, int | np.integer) or n < 0 for n in dims):
+    one = isinstance(shape, int | np.integer) or not isinstance(shape, Iterable)
+    dims: list[Any] = [shape] if one else list(cast("Sequence[int]", shape))
+    if any(not isinstance(n, int | np.integer) or not 0 <= n < 1 << 63 for n in dims):
         raise InvalidArgumentError(
-            f"making an array: shape {shape!r} must be whole numbers of at least 0; correct it"
+            f"making an array: shape {shape!r} must be whole numbers from 0 to 2**63 - 1; correct"
+            " it"
         )
     return [int(n) for n in dims]
 
@@ -113,7 +115,14 @@ def arange(
         dtype = "float32" if any(isinstance(v, float) for v in (start, stop, step)) else "int64"
     if step == 0:
         raise InvalidArgumentError("arange: step is 0, the sequence never ends; give another step")
-    return asarray(np.arange(start, stop, step), dtype=dtype, device=device)
+    try:
+        values = np.arange(start, stop, step)
+    except (ValueError, OverflowError, MemoryError) as why:
+        raise InvalidArgumentError(
+            f"arange: from {start} to {stop} by {step} is no sequence that fits memory ({why});"
+            " correct the ends"
+        ) from None
+    return asarray(values, dtype=dtype, device=device)
 
 
 def asarray(
@@ -222,6 +231,10 @@ def from_dlpack(x: Any, *, device: Device | str | None = None) -> Any:
     Writes through either side are seen by the other. Read-only data becomes a constant array.
     """
     on = devices.device(device)
+    if not hasattr(x, "__dlpack__"):
+        raise InvalidArgumentError(
+            f"importing a DLPack tensor: {type(x).__name__} has no __dlpack__; use asarray"
+        )
     where = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
     if int(where[0]) != 1:
         raise BufferError(
@@ -352,7 +365,7 @@ def _write(a: Any, values: Any, fresh: bool = False, casting: Any = "same_kind")
             return
         data = bytearray(a._span_bytes) if a._dense else bytearray(_core.download(a))
         _copy_values(_span_view(a, data), values, casting)
-    except (TypeError, ValueError) as why:
+    except (TypeError, ValueError, OverflowError) as why:
         if isinstance(why, InvalidArgumentError):
             raise
         raise InvalidArgumentError(

@@ -34,9 +34,10 @@ class Choice:
 class _Scope(_core.Scope):
     """The native scope (contract number, queue) with what Python needs beside it."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Choice, opening: object) -> None:
         super().__init__(_contract_number(choice), choice.queue._native if choice.queue else None)
         self.choice = choice
+        self.opening = opening  # which `with` it belongs to, even after its device was changed
 
 
 _numbers: dict[tuple[Contract, Policy], int] = {}
@@ -68,7 +69,7 @@ def set_default_device(device: Device) -> None:
     if scope is None:
         _process_wide = replace(_process_wide, device=device)
     else:
-        _variable.set(_Scope(replace(scope.choice, device=device)))
+        _variable.set(_Scope(replace(scope.choice, device=device), scope.opening))
 
 
 def _checked(kind: str, value: str, known: tuple[str, ...]) -> str:
@@ -108,6 +109,7 @@ class use:  # noqa: N801 (reads as a statement: with hal.use(...):)
             from anyhal.runtime.device import device as find
 
             self._changes["device"] = find(device)
+        self._check_kinds(queue=queue, policy=policy, receipts=receipts)
         if queue is not None:
             self._changes["queue"] = queue
         if policy is not None:
@@ -125,7 +127,18 @@ class use:  # noqa: N801 (reads as a statement: with hal.use(...):)
         if allow_uncertified is not None:
             self._contract["allow_uncertified"] = tuple(allow_uncertified)
         self._receipts = receipts
-        self._tokens: list[tuple[Token[_Scope], bool]] = []
+        self._tokens: list[tuple[Token[_Scope], object, bool]] = []
+
+    @staticmethod
+    def _check_kinds(**given: object) -> None:
+        from anyhal.runtime.queue import Queue
+
+        for name, kind in (("queue", Queue), ("policy", Policy), ("receipts", bool)):
+            if given[name] is not None and not isinstance(given[name], kind):
+                raise InvalidArgumentError(
+                    f"opening a scope: {name} is a {type(given[name]).__name__}; pass a"
+                    f" {kind.__name__}"
+                )
 
     def __enter__(self) -> use:
         outer = current()
@@ -135,14 +148,29 @@ class use:  # noqa: N801 (reads as a statement: with hal.use(...):)
         if self._changes.get("device") and "queue" not in changes and outer.queue is not None:
             changes["queue"] = None if outer.queue.device is not changes["device"] else outer.queue
         _core.use_scopes()
-        token = _variable.set(_Scope(replace(outer, **changes)))
-        self._tokens.append((token, _core.receipts_on()))
+        opening = object()
+        token = _variable.set(_Scope(replace(outer, **changes), opening))
+        self._tokens.append((token, opening, _core.receipts_on()))
         if self._receipts is not None:
             _core.set_receipts(self._receipts)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        token, receipts = self._tokens.pop()
-        _variable.reset(token)
+    def __exit__(self, kind: object = None, *_: object) -> None:
+        if not self._tokens:
+            raise InvalidArgumentError(
+                "closing a scope: it is not open; use it in a with statement"
+            )
+        token, opening, receipts = self._tokens.pop()
+        innermost = _variable.get(None)
+        in_order = innermost is not None and innermost.opening is opening
+        try:
+            _variable.reset(token)
+        except ValueError:  # another thread or task than the one that opened it
+            in_order = False
         if self._receipts is not None:
             _core.set_receipts(receipts)
+        if not in_order and kind is None:  # the body's own exception matters more
+            raise InvalidArgumentError(
+                "closing a scope: it is not the innermost one of this thread or task; close scopes"
+                " in the reverse order of opening them, where they were opened"
+            )
