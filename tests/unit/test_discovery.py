@@ -94,6 +94,17 @@ def test_bytes_that_are_not_text_are_a_bad_manifest(tmp_path: Path) -> None:
     assert one(tmp_path).failed_stage == "manifest"
 
 
+def test_a_library_that_was_cut_off_is_refused_before_it_is_mapped(tmp_path: Path) -> None:
+    import _ctypes
+
+    whole = Path(_ctypes.__file__).read_bytes()
+    for name, body in (("whole", whole), ("part", whole[:4096]), ("head", whole[:64])):
+        make(tmp_path / name, "chip", body=body)
+    assert one(tmp_path / "whole").stages[2].status == "ok"
+    assert "was cut off" in one(tmp_path / "part").stages[2].reason
+    assert one(tmp_path / "head").stages[2].status == "ok"  # the loader refuses it unmapped
+
+
 def test_another_machine_and_junk_are_refused_before_code(tmp_path: Path) -> None:
     make(tmp_path / "a", "chip", body=elf(OTHER_MACHINE))
     make(tmp_path / "b", "chip", body=os.urandom(64))

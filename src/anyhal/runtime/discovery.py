@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import stat
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -26,6 +27,8 @@ STAGES = ("found", "manifest", "architecture", "trust", "dependencies")
 ENTRY_POINTS = "anyhal.backends"
 SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
 
+# ELF program header up to p_filesz, then what is not needed here (System V ABI).
+_SEGMENT = struct.Struct("<IIQQQQ16x")
 # ELF header, offset 18: e_machine (System V ABI, "ELF header").
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 
@@ -275,6 +278,11 @@ class _Walk:
         if machine != here:
             reason = f"it is built for {machine}, this machine is {here}"
             return str(library), reason, "install the build for this machine"
+        needed, given = _mapped_bytes(library), library.stat().st_size
+        if needed > given:
+            # The loader would map past the end, and the first touch there ends the process.
+            reason = f"it was cut off: its segments need {needed} bytes, {given} are there"
+            return str(library), reason, "build it, or install the backend again"
         self.library = library
         return None
 
@@ -323,6 +331,24 @@ class _Walk:
                 return wanted.file, why, f"pip install {wanted.package!r}"
             self.notes.append(f"{sentence} ({why})")
         return None
+
+
+def _mapped_bytes(library: Path) -> int:
+    """Where the last loaded segment of a 64-bit little-endian ELF file ends; 0 for no table."""
+    with library.open("rb") as stream:
+        head = stream.read(64)
+        if len(head) < 64 or head[4:6] != b"\x02\x01":
+            return 0  # the loader says what is wrong with it
+        (start,) = struct.unpack_from("<Q", head, 32)  # e_phoff
+        size, count = struct.unpack_from("<HH", head, 54)  # e_phentsize, e_phnum
+        if size != _SEGMENT.size or start > library.stat().st_size:
+            return 0
+        stream.seek(start)
+        table = stream.read(size * count)
+    whole = table[: len(table) // size * size]
+    return max(
+        (at + n for kind, _, at, _, _, n in _SEGMENT.iter_unpack(whole) if kind == 1), default=0
+    )
 
 
 def hash_of(path: Path) -> str:
