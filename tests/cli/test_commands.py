@@ -63,6 +63,9 @@ def test_capabilities_of_the_reference_are_every_op_of_the_registry() -> None:
     shown = anyhal("devices", "--capabilities", COLUMNS="200")
     assert shown.returncode == 0 and "scatter_add" in shown.stdout
     assert "dayone:0 declares nothing" in shown.stdout
+    narrow = anyhal("devices", "--capabilities", COLUMNS="80")
+    assert narrow.returncode == 0 and "…" not in narrow.stdout
+    assert max(map(len, narrow.stdout.splitlines())) <= 80
 
 
 def test_test_equipment_shows_only_when_asked_for() -> None:

@@ -171,3 +171,28 @@ def test_copies_between_devices_only_when_allowed() -> None:
     a, b = hal.asarray(X, device=first), hal.asarray(X, device=second)
     with hal.use(fallback="any"):
         np.testing.assert_array_equal((a + b).numpy(), X + X)
+
+
+def test_numbers_take_the_dtype_of_their_operand() -> None:
+    """A condition or an index says nothing about the dtype of a number beside it."""
+    x = hal.asarray(X)
+    np.testing.assert_array_equal(hal.where(x > 3, x, 0.0).numpy(), np.where(X > 3, X, 0))
+    np.testing.assert_array_equal(hal.where(x > 3, 0.5, x).numpy(), np.where(X > 3, 0.5, X))
+    np.testing.assert_array_equal(hal.where(True, x, 0.0).numpy(), X)
+    np.testing.assert_array_equal(hal.take(x, 1, axis=1).numpy(), X[:, 1])
+    cache = hal.zeros((1, 1, 4, 2))
+    hal.cache_append(cache, hal.ones((1, 1, 1, 2)), 2)
+    assert cache.numpy()[0, 0, :, 0].tolist() == [0, 0, 1, 0]
+
+
+def test_an_index_that_is_no_index_is_named() -> None:
+    x = hal.asarray(X)
+    for key in (np.array([0, 1]), x > 3, hal.asarray([0, 1])):
+        with pytest.raises(hal.InvalidArgumentError, match="use take or where"):
+            x[key]
+
+
+def test_repr_rows_are_aligned() -> None:
+    rows = repr(hal.asarray(X[0])).splitlines()[1:]
+    assert len(rows) == 3
+    assert [row.index("[", 1 if i == 0 else 0) for i, row in enumerate(rows)] == [1, 1, 1]

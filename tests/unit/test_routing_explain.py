@@ -27,8 +27,8 @@ def test_operands_attributes_and_the_result() -> None:
     ("text", "why"),
     [
         ("", "no op is named"),
-        ("matmul", "0 operands were given, it takes 2 to 2"),
-        ("matmul f32[4,8]", "1 operands were given"),
+        ("matmul", "0 operands were given, it takes 2: "),
+        ("matmul f32[4,8]", "1 operand was given"),
         ("matmul f32[4,8] 8x16", "'8x16' as an operand"),
         ("matmul f32[4,8] f32[8,-1]", "sizes are whole numbers"),
         ("matmul f32[4,8] f32[9,16]", "matmul"),

@@ -98,12 +98,20 @@ def _print_capabilities(name: str, rows: Sequence[dict[str, Any]]) -> None:
     if not rows:
         Console().print(f"{name} declares nothing; it is asked op by op", highlight=False)
         return
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*keys, box=box.SIMPLE, title=name, title_justify="left")
+    table = Table(box=box.SIMPLE, title=name, title_justify="left")
+    table.add_column("op", no_wrap=True)
+    table.add_column("dtypes", ratio=1)
+    table.add_column("limits", ratio=1)
     for row in rows:
-        table.add_row(*(_cell(row.get(key, "")) for key in keys))
+        table.add_row(row["op"], " ".join(row["dtypes"]), ", ".join(_limits(row)))
     Console().print(table)
 
 
-def _cell(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _limits(row: dict[str, Any]) -> list[str]:
+    """What the row says beyond op and dtypes; what is not limited is left out (--json has all)."""
+    said = ["strided" if row["strided"] else "dense only"]
+    said += [] if row["capture_safe"] else ["not in graphs"]
+    said += [f"rank ≤ {row['rank_max']}"] if row["rank_max"] else []
+    said += [f"sizes ≤ {row['dim_max']}"] if row["dim_max"] else []
+    how = str(row["determinism"]).replace("_", " ")
+    return [*said, "not deterministic" if how == "none" else f"deterministic {how}"]

@@ -21,7 +21,7 @@ from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import ALIASING, REQUIRED, Attr, OpSpec, TensorSpec, describe
+from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, TensorSpec, describe
 from anyhal.routing import policy as routing
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import CallFact, Candidate, Decision, OperandFact
@@ -344,31 +344,38 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
     """A call with operands that are not arrays: numbers take the arrays' dtype, host arrays are
     copied to the arrays' device (all of them host values: the scope's device)."""
     spec: OpSpec = native.spec
-    names = [a.name for a in spec.inputs]
+    args = {a.name: a for a in spec.inputs}
     variadic = any(a.variadic for a in spec.inputs)
     given = list(positional[0]) if variadic and positional else list(positional)
-    operands = given + ([] if variadic else [named[n] for n in names if n in named])
+    operands = given + ([] if variadic else [named[n] for n in args if n in named])
     model = next((a for a in operands if isinstance(a, arrays.Array)), None)
     out = named.get("out")
     if out is not None and not isinstance(out, arrays.Array):
         return _into_host(native, positional, named, out)
     on = arrays.device_of(model) if model is not None else device.device()
-    kind = dtype(model._dtype_value) if model is not None else None
+    at = [spec.inputs[0]] * len(given) if variadic else list(spec.inputs[: len(given)])
+    at += [Arg("", "")] * (len(given) - len(at))  # one too many is the call's own error
+    pairs = list(zip(at, given, strict=True))
+    pairs += [(args[k], v) for k, v in named.items() if k in args and not variadic]
+    kind = next(
+        (dtype(v._dtype_value) for a, v in pairs if isinstance(v, arrays.Array) and not a.own), None
+    )
 
     if variadic and any(v is None for v in given):
         raise InvalidArgumentError(
             f"{spec.name}: operand {given.index(None)} is None; leave it out of the list"
         )
 
-    def convert(value: Any) -> Any:
+    def convert(arg: Arg, value: Any) -> Any:
         if value is None or isinstance(value, arrays.Array):
             return value
-        if isinstance(value, bool | int | float) and kind is not None:
-            return _scalar(on.name, kind, value, spec.name)
+        takes = dtype(arg.own) if arg.own else kind
+        if isinstance(value, bool | int | float) and takes is not None:
+            return _scalar(on.name, takes, value, spec.name)
         return arrays.asarray(value, device=on)
 
-    given = [convert(v) for v in given]
-    named = {k: convert(v) if k in names and not variadic else v for k, v in named.items()}
+    given = [convert(a, v) for a, v in zip(at, given, strict=True)]
+    named = {k: convert(args[k], v) if k in args and not variadic else v for k, v in named.items()}
     if variadic and len(given) >= 20:
         # The contract's calls have a bounded number of operands: join in two steps.
         inner = {k: v for k, v in named.items() if k != "out"}

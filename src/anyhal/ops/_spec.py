@@ -121,6 +121,7 @@ class Arg:
     optional: bool = False
     variadic: bool = False  # takes the whole list of inputs (concat)
     doc: str = ""
+    own: str = ""  # the dtype a plain number takes here, where it is not that of the other operands
 
 
 @dataclass(frozen=True)

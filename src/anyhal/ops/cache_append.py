@@ -125,7 +125,7 @@ SPEC = OpSpec(
     inputs=(
         Arg("cache", "[B, H, C, D]"),
         Arg("update", "[B, H, T, D]"),
-        Arg("position", "[] or [B]", doc="i64 or i32; first row to write"),
+        Arg("position", "[] or [B]", doc="i64 or i32; first row to write", own="i64"),
     ),
     output=Arg("out", "[B, H, C, D]", doc="the cache itself"),
     attrs=(),

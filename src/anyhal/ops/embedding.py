@@ -76,7 +76,7 @@ SPEC = OpSpec(
     summary="out[i..., d] = table[ids[i...], d].",
     inputs=(
         Arg("table", "[V, D]", doc="floating, q4_1 or q8_0; as a rule constant"),
-        Arg("ids", "[I...]", doc="i64 or i32"),
+        Arg("ids", "[I...]", doc="i64 or i32", own="i64"),
     ),
     output=Arg("out", "[I..., D]"),
     attrs=(

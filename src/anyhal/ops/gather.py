@@ -83,7 +83,7 @@ SPEC = OpSpec(
     name="gather",
     since="0.1",
     summary="out[a..., i..., b...] = x[a..., indices[i...], b...]; `axis` is where i stands.",
-    inputs=(Arg("x", "[A..., N, B...]"), Arg("indices", "[I...]", doc="i64 or i32")),
+    inputs=(Arg("x", "[A..., N, B...]"), Arg("indices", "[I...]", doc="i64 or i32", own="i64")),
     output=Arg("out", "[A..., I..., B...]"),
     attrs=(Attr("axis", "axis", c_type="int32_t", doc="the axis of x that is indexed"),),
     dtypes={name: name for name in (*PLAIN, *BLOCKS)},

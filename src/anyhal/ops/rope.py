@@ -172,7 +172,7 @@ SPEC = OpSpec(
     "position * position_scale * base^(-2i/rotary_dims) / freq_factors[i].",
     inputs=(
         Arg("x", "[..., T, D]"),
-        Arg("positions", "[..., T]", doc="i64 or i32; broadcasts to x without D"),
+        Arg("positions", "[..., T]", doc="i64 or i32; broadcasts to x without D", own="i64"),
         Arg("freq_factors", "[rotary_dims / 2]", optional=True, doc="f32"),
     ),
     output=Arg("out", "[..., T, D]"),

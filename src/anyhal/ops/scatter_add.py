@@ -90,7 +90,7 @@ SPEC = OpSpec(
     summary="out = target, then out[a..., indices[i...], b...] += updates[a..., i..., b...].",
     inputs=(
         Arg("target", "[A..., N, B...]"),
-        Arg("indices", "[I...]", doc="i64 or i32"),
+        Arg("indices", "[I...]", doc="i64 or i32", own="i64"),
         Arg("updates", "[A..., I..., B...]"),
     ),
     output=Arg("out", "[A..., N, B...]"),

@@ -58,7 +58,11 @@ SPEC = OpSpec(
     name="where",
     since="0.1",
     summary="out = a where condition is true, else b.",
-    inputs=(Arg("condition", "[...]", doc="bool"), Arg("a", "[...]"), Arg("b", "[...]")),
+    inputs=(
+        Arg("condition", "[...]", doc="bool", own="bool"),
+        Arg("a", "[...]"),
+        Arg("b", "[...]"),
+    ),
     output=Arg("out", "[...]"),
     attrs=(),
     dtypes={name: name for name in PLAIN},

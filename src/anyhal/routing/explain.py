@@ -100,9 +100,10 @@ def _check_count(spec: OpSpec, inputs: list[TensorSpec | None]) -> None:
     needed = [a for a in spec.inputs if not a.optional]
     names = ", ".join(f"{a.name} {a.axes}" + (" or absent" * a.optional) for a in spec.inputs)
     if not len(needed) <= len(inputs) <= len(spec.inputs):
+        takes = " to ".join(map(str, dict.fromkeys((len(needed), len(spec.inputs)))))
+        were = "1 operand was" if len(inputs) == 1 else f"{len(inputs)} operands were"
         raise InvalidArgumentError(
-            f"{spec.name}: {len(inputs)} operands were given, it takes"
-            f" {len(needed)} to {len(spec.inputs)}: {names}; write each as dtype[sizes]"
+            f"{spec.name}: {were} given, it takes {takes}: {names}; write each as dtype[sizes]"
         )
     for arg, operand in zip(spec.inputs, inputs, strict=False):
         if operand is None and not arg.optional:

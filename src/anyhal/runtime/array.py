@@ -459,10 +459,11 @@ def _index(
         return (start if size else 0), (size, step)
     try:
         i = int(k.__index__())
-    except AttributeError:
+    except (AttributeError, TypeError, InvalidArgumentError):  # arrays of more than one element
+        shown = describe(spec_of(k)) if isinstance(k, Array) else repr(k)
         raise InvalidArgumentError(
-            f"indexing {describe(spec)} with {k!r}: only integers, slices, None and ... make views;"
-            " use take or where"
+            f"indexing {describe(spec)} with {shown}: only integers, slices, None and ... make"
+            " views; use take or where"
         ) from None
     if not -n <= i < n:
         raise InvalidArgumentError(
@@ -604,7 +605,7 @@ def _repr(a: Any) -> str:
         head += ", constant"
     if a.size > 1000 or dtype(a._dtype_value).is_block:
         return head + ")"
-    return f"{head},\n{np.array2string(numpy(a), prefix='  ')})"
+    return f"{head},\n{np.array2string(numpy(a))})"
 
 
 def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
