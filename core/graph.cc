@@ -60,6 +60,8 @@ void Graph::record(Plan& plan, const Operand* operands) {
   for (uint32_t i = 0; i < plan.operand_count; ++i) {
     operands_.push_back(operands[i]);
     hold(operands[i].buffer);
+    if (i >= plan.input_count && operands[i].buffer->purpose == ANYHAL_PURPOSE_ARENA)
+      operands[i].buffer->unwritten = !launched_;
   }
   plan_workspace_bytes_ = std::max(plan_workspace_bytes_, plan.workspace_bytes);
 }
@@ -102,6 +104,9 @@ void Graph::launch() {
                     " while another is being captured there",
                 ANYHAL_REASON_CAPTURE);
   queue->device->require_alive();
+  if (!launched_)
+    for (Buffer* b : held_) b->unwritten = false;
+  launched_ = true;
   queue->device->counters.graph_launches.fetch_add(1, std::memory_order_relaxed);
   if (!queue->device->synchronous || receipts_on()) return launch_ordered();
   ErrorRecord error;

@@ -35,6 +35,7 @@ struct HAL_API Graph {
     Plan* plan;
     uint32_t first, count;
   };
+  bool launched_ = false;
   void forget();
   void launch_ordered();
 

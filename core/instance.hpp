@@ -23,6 +23,7 @@ struct ListedDevice {
 struct HAL_API Instance {
   std::string name, path, build_id;
   std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<anyhal_setting> given;  // the settings as hello hands them over
   void* library = nullptr;
   anyhal_services services{};
   anyhal_reply reply{};
@@ -39,6 +40,8 @@ struct HAL_API Instance {
 // negotiate, fingerprint or init.
 HAL_API Instance* load_instance(const std::string& path, const std::string& name,
                                 std::vector<std::pair<std::string, std::string>> settings);
+// The least grave level that `log` prints: 0 debug, 1 info, 2 warning, 3 error, 4 nothing.
+HAL_API void set_log_level(int level);
 // Every instance of the process, in the order of loading.
 HAL_API std::vector<Instance*> all_instances();
 void track_instance(Instance* instance);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cfenv>
 #include <cstdio>
 #include <cstdlib>
@@ -30,15 +31,11 @@ std::string version_text(uint32_t v) {
 
 Instance& of(void* context) { return *static_cast<Instance*>(context); }
 
+std::atomic<int> g_log_level{2};
+
 void service_log(void* context, int32_t level, const char* text) {
   static const char* const kLevels[] = {"debug", "info", "warning", "error"};
-  static const int threshold = [] {
-    const char* wanted = std::getenv("ANYHAL_LOG");
-    for (int i = 0; wanted && i < 4; ++i)
-      if (!std::strcmp(wanted, kLevels[i])) return i;
-    return 2;
-  }();
-  if (level < threshold || !text) return;
+  if (level < g_log_level.load(std::memory_order_relaxed) || !text) return;
   std::fprintf(stderr, "anyhal: %s: %s: %s\n", of(context).name.c_str(),
                kLevels[level < 0   ? 0
                        : level > 3 ? 3
@@ -218,6 +215,8 @@ Tracked& tracked() {
 
 }  // namespace
 
+void set_log_level(int level) { g_log_level.store(level); }
+
 std::vector<Instance*> all_instances() {
   std::lock_guard lock(tracked().mutex);
   return tracked().instances;
@@ -257,18 +256,15 @@ Instance* load_instance(const std::string& path, const std::string& name,
                  service_setting,
                  service_span,
                  service_note};
-  static std::vector<std::vector<anyhal_setting>*> keep;  // settings live as long as the process
-  auto* list = new std::vector<anyhal_setting>;
-  for (const auto& [key, value] : in.settings) list->push_back({key.c_str(), value.c_str()});
-  keep.push_back(list);
+  for (const auto& [key, value] : in.settings) in.given.push_back({key.c_str(), value.c_str()});
   const anyhal_hello hello = {sizeof(anyhal_hello),
                               0,
                               ANYHAL_ABI_VERSION,
                               ANYHAL_ABI_VERSION,
                               &in.services,
                               in.name.c_str(),
-                              list->data(),
-                              uint32_t(list->size()),
+                              in.given.data(),
+                              uint32_t(in.given.size()),
                               0};
   in.reply.size = sizeof(anyhal_reply);
   ErrorRecord error;

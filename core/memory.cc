@@ -3,7 +3,6 @@
 #include "core/memory.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -41,13 +40,7 @@ bool reusable(const Buffer& b, const Queue* queue) {
 }
 bool idle(const Buffer& b) { return reusable(b, nullptr); }
 
-bool poison_wanted() {
-  static const bool wanted = [] {
-    const char* v = std::getenv("ANYHAL_DEBUG_POOL");
-    return v && *v && std::strcmp(v, "0") != 0;
-  }();
-  return wanted;
-}
+std::atomic<bool> g_poison{false};
 
 void drop_packed(Buffer* b) {
   for (Packed* p = b->packed; p;) {
@@ -60,6 +53,8 @@ void drop_packed(Buffer* b) {
 }
 
 }  // namespace
+
+void set_debug_pool(bool on) { g_poison.store(on); }
 
 const char* purpose_name(uint32_t purpose) {
   static const char* const kNames[] = {"activations", "weights", "cache",
@@ -184,7 +179,8 @@ Buffer* Memory::alloc(uint64_t bytes, uint32_t purpose, Queue* queue, bool stagi
   pool.line.in_use += b->bytes;
   pool.line.peak = std::max(pool.line.peak, pool.line.in_use);
   lock.unlock();
-  if (poison_wanted() && b->host && device_->synchronous) std::memset(b->host, 0xff, b->bytes);
+  if (g_poison.load(std::memory_order_relaxed) && b->host && device_->synchronous)
+    std::memset(b->host, 0xff, b->bytes);
   return b;
 }
 
@@ -201,6 +197,7 @@ void Memory::put(Buffer* b) {
     return;
   }
   b->constant = false;
+  b->unwritten = false;
   b->content_id = 0;
   std::lock_guard lock(lock_);
   Pool& pool = pools_[b->purpose];

@@ -19,6 +19,8 @@ struct Buffer;
 
 inline constexpr int kPurposes = 6;
 HAL_API const char* purpose_name(uint32_t purpose);
+// Fills what synchronous devices hand out with NaN bytes.
+HAL_API void set_debug_pool(bool on);
 
 // Where a queue stood when it last touched a buffer.
 struct Use {
@@ -41,6 +43,7 @@ struct Buffer {
   bool constant = false;
   bool cell = false;
   bool owns_block = false;
+  bool unwritten = false;  // made by a graph that has not been launched
   Device* device = nullptr;
   uint64_t memory = 0;      // block handle
   uint64_t offset = 0;      // of the first byte in the block

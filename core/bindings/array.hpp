@@ -5,6 +5,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#ifdef Py_GIL_DISABLED
+#error "anyhal needs a Python with the GIL for now: its plan cache relies on it (docs/adr/0013)"
+#endif
+
 #include <algorithm>
 
 #include "core/dispatch.hpp"

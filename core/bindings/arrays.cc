@@ -107,11 +107,18 @@ nb::object as_constant(nb::handle h) {
   return steal(make_array(a.spec(), a.buffer, a.data));
 }
 
-void require_no_capture(Device& device) {
+// The host may touch these bytes: no capture is open, and somebody has computed them.
+void require_readable(const ArrayObject& a) {
+  Device& device = *a.device();
   if (queue_for(current_scope(), device).capture)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
                 "the host cannot read or write arrays of " + device.name +
                     " while a graph is being captured; end the graph first",
+                ANYHAL_REASON_CAPTURE);
+  if (a.buffer->unwritten)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "reading " + describe(*a.spec()) + " on " + device.name +
+                    ": the graph that makes it has not run; launch it first",
                 ANYHAL_REASON_CAPTURE);
 }
 
@@ -122,7 +129,7 @@ uint64_t host_pointer(nb::handle h, bool for_write, bool fresh) {
   Device& device = *a.device();
   device.require_alive();
   if (!device.host_memory) return 0;
-  if (!fresh) require_no_capture(device);
+  if (!fresh) require_readable(a);
   if (!device.synchronous) {
     nb::gil_scoped_release nogil;
     wait_idle(*a.buffer, for_write);
@@ -142,7 +149,7 @@ nb::bytes download(nb::handle h) {
   ArrayObject& a = array_of(h);
   Device& device = *a.device();
   device.require_alive();
-  require_no_capture(device);
+  require_readable(a);
   const uint64_t bytes = a.buffer->cell ? a.buffer->bytes : uint64_t(a.spec()->span_bytes);
   if (bytes == 0) return nb::bytes("", 0);
   Queue& queue = queue_for(current_scope(), device);
@@ -168,7 +175,7 @@ void upload(nb::handle h, nb::bytes data, bool fresh) {
   ArrayObject& a = array_of(h);
   Device& device = *a.device();
   device.require_alive();
-  if (!fresh) require_no_capture(device);
+  if (!fresh) require_readable(a);
   const uint64_t bytes = uint64_t(a.spec()->span_bytes);
   if (data.size() != bytes)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT, "an upload of " + std::to_string(data.size()) +

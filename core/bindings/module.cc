@@ -158,6 +158,14 @@ void bind_devices(nb::module_& m) {
                line["peak"] = lines[i].peak;
                out[purpose_name(uint32_t(i))] = line;
              }
+             std::lock_guard lock(d.instance->mutex);
+             if (!d.instance->notes.empty()) {
+               int64_t held = 0;
+               for (const auto& [label, bytes] : d.instance->notes) held += bytes;
+               nb::dict line;
+               line["in_use"] = held, line["cached"] = 0, line["peak"] = held;
+               out["outside"] = line;  // what the backend says it holds outside blocks
+             }
              return out;
            })
       .def("trim", [](Device& d) { return d.memory.trim(); })
@@ -268,6 +276,8 @@ NB_MODULE(_core, m) {
   bind_dlpack(m);
   m.def("thread_count", &executor_thread_count);
   m.def("set_thread_count", &executor_set_thread_count);
+  m.def("set_debug_pool", &set_debug_pool);
+  m.def("set_log_level", &set_log_level);
   m.def("set_receipts", &set_receipts);
   m.def("receipts_on", &receipts_on);
 }

@@ -80,26 +80,6 @@ def _threads(text: str) -> int:
     return int(text)
 
 
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-}
-
-
-def _bytes(text: str) -> int:
-    digits = text.rstrip("bBkKmMgGiI ")
-    unit = text[len(digits) :].strip().lower()
-    if not digits.isascii() or not digits.isdigit() or unit not in _UNITS:
-        raise ValueError("it is not a number of bytes")
-    return int(digits) * _UNITS[unit]
-
-
 _WORDS = {"1": True, "true": True, "yes": True, "on": True}
 _WORDS |= {"0": False, "false": False, "no": False, "off": False}
 
@@ -173,23 +153,13 @@ FAKE = Setting[str | None](
     str,
     "write a script or 1",
 )
-CONST_CACHE_BYTES = Setting[int](
-    "ANYHAL_CONST_CACHE_BYTES",
-    "bytes",
-    0,
-    "0",
-    "How much memory decompositions may spend on keeping expanded constants (such as dequantised"
-    " weights) from one call to the next. 0 expands them on every call.",
-    _bytes,
-    "write a number with an optional unit, such as 512MiB",
-)
 DEBUG_POOL = Setting[bool](
     "ANYHAL_DEBUG_POOL",
     "yes/no",
     False,
     "no",
-    "Fills every new block with NaN bytes, puts guard zones around it and checks them when it is"
-    " freed. Slow; finds writes outside an operand and reads of what was never written.",
+    "Fills memory with NaN bytes before it is handed out, on devices that compute in host memory"
+    " without a queue. Slow; finds reads of what was never written.",
     _flag,
     "write 1 or 0",
 )
@@ -208,7 +178,6 @@ LOG = Setting[str](
 TABLE: tuple[Setting[object], ...] = (
     BACKEND_PATH,
     CACHE,
-    CONST_CACHE_BYTES,
     DEBUG_POOL,
     FAKE,
     LOG,

@@ -196,3 +196,18 @@ def test_repr_rows_are_aligned() -> None:
     rows = repr(hal.asarray(X[0])).splitlines()[1:]
     assert len(rows) == 3
     assert [row.index("[", 1 if i == 0 else 0) for i, row in enumerate(rows)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("value", [300, -1])
+def test_integers_out_of_range_are_refused_and_never_wrap(value: int) -> None:
+    for make in (
+        lambda: hal.asarray([value], dtype="uint8"),
+        lambda: hal.full((1,), value, dtype="uint8"),
+        lambda: hal.zeros((1,), dtype="uint8").set(value),
+    ):
+        with pytest.raises(hal.InvalidArgumentError):
+            make()
+    with pytest.raises(hal.InvalidArgumentError, match="holds -128 to 127"):
+        hal.zeros((1,), dtype="int8").set(200)
+    assert hal.asarray([255, 0], dtype="uint8").numpy().tolist() == [255, 0]
+    assert hal.asarray([3e9, np.nan, -1.0], dtype="uint8").numpy().tolist() == [255, 0, 0]

@@ -210,3 +210,20 @@ def test_the_thread_budget_changes_no_number(threads: str) -> None:
                   (np.arange(90000, dtype="f8").reshape(300, 300) % 7)).sum())  # fmt: skip
     got = float(run(program, ANYHAL_THREADS=threads).stdout)
     assert abs(got - want) <= 1e-6 * want
+
+
+def test_a_graphs_output_is_not_read_before_it_ran() -> None:
+    x = hal.asarray(A)
+    with hal.graph() as g:
+        y = hal.exp(x)
+    with pytest.raises(hal.InvalidArgumentError, match="launch it first"):
+        y.numpy()
+    g.launch()
+    np.testing.assert_allclose(y.numpy(), np.exp(A), rtol=1e-5)
+
+
+def test_the_debug_pool_hands_out_nan_bytes_and_says_what_it_cannot_read() -> None:
+    program = "import anyhal as hal\nprint(hal.empty((3,)).numpy())"
+    assert run(program, ANYHAL_DEBUG_POOL="1").stdout.strip() == "[nan nan nan]"
+    assert "neither yes nor no" in run(program, ANYHAL_DEBUG_POOL="perhaps").stderr
+    assert "log level" in run(program, ANYHAL_LOG="loud").stderr

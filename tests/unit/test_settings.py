@@ -27,8 +27,6 @@ def test_values_are_typed() -> None:
         Path("/opt/b"),
     )
     assert settings.THREADS.read({"ANYHAL_THREADS": "3"}) == 3
-    assert settings.CONST_CACHE_BYTES.read({"ANYHAL_CONST_CACHE_BYTES": "2 MiB"}) == 2 * 2**20
-    assert settings.CONST_CACHE_BYTES.read({"ANYHAL_CONST_CACHE_BYTES": "7"}) == 7
     assert settings.DEBUG_POOL.read({"ANYHAL_DEBUG_POOL": "ON"}) is True
     assert settings.LOG.read({"ANYHAL_LOG": "Debug"}) == "debug"
     assert settings.VISIBLE_DEVICES.read({"ANYHAL_VISIBLE_DEVICES": "a:0, b,"}) == ("a:0", "b")
@@ -41,8 +39,6 @@ def test_values_are_typed() -> None:
         ("ANYHAL_THREADS", "two", "at least 1"),
         ("ANYHAL_THREADS", "-1", "at least 1"),
         ("ANYHAL_THREADS", "99999999999999999999", "above 65536"),
-        ("ANYHAL_CONST_CACHE_BYTES", "1 parsec", "not a number of bytes"),
-        ("ANYHAL_CONST_CACHE_BYTES", "MiB", "not a number of bytes"),
         ("ANYHAL_DEBUG_POOL", "perhaps", "neither yes nor no"),
         ("ANYHAL_LOG", "warnings", "did you mean 'warning'?"),
         ("ANYHAL_CACHE", "here", "relative path"),

@@ -380,6 +380,14 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
         from anyhal.ops._oracle import convert
 
         values = convert(np.asarray(values, np.float64), dtype(view.dtype))
+    if values.dtype.kind in "iu" and view.dtype.kind in "iu" and values.size:
+        limits = np.iinfo(view.dtype)
+        low, high = values.min(), values.max()
+        if low < limits.min or high > limits.max:
+            raise ValueError(
+                f"the values go from {low} to {high}, {view.dtype.name} holds {limits.min} to"
+                f" {limits.max}"
+            )
     with np.errstate(all="ignore"):
         np.copyto(view, values, casting=casting)
 

@@ -134,6 +134,8 @@ def _loaded() -> _Loaded:
             threads = settings.THREADS.read()
             if threads:
                 _core.set_thread_count(threads)
+            _core.set_debug_pool(settings.DEBUG_POOL.read())
+            _core.set_log_level(settings.LOG_LEVELS.index(settings.LOG.read()))
             found = discover()
             state = _Loaded(found, {}, [])
             for record in found.backends:
@@ -318,7 +320,8 @@ def counters(which: Device | str | None = None) -> dict[str, int]:
 
 
 def ledger(which: Device | str | None = None) -> dict[str, dict[str, int]]:
-    """Bytes in use, cached and at peak in each pool of a device."""
+    """Bytes in use, cached and at peak in each pool of a device; "outside" where its backend says
+    that it holds memory of its own."""
     found: dict[str, dict[str, int]] = device(which).native.ledger()
     return found
 
