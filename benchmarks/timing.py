@@ -11,6 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+# Idle before each block: OpenMP's threads go on spinning for milliseconds after their last task,
+# and would take cores from the side that is timed next. Both sides start with sleeping threads.
+SETTLE_SECONDS = 0.05
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -50,6 +54,7 @@ def compare(
         order = (ours, theirs, theirs, ours) if block % 2 == 0 else (theirs, ours, ours, theirs)
         seen: dict[Callable[[], None], float] = {ours: 0.0, theirs: 0.0}
         for function in order:
+            time.sleep(SETTLE_SECONDS)
             started = time.perf_counter()
             function()
             took = time.perf_counter() - started

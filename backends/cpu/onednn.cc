@@ -199,9 +199,9 @@ Contractor::~Contractor() {
   }
 }
 
-// From this depth on the library's first choice of kernel loses up to a sixth of the roof to its
-// caches, and its older one, which packs both operands, does not (benchmarks/gemm.py).
-constexpr int64_t kDeep = 768;
+// The library's first choice of kernel reads b in place. Its older one packs both operands, which
+// is as fast or faster (up to twice, for few rows) unless the product is this narrow.
+constexpr int64_t kNarrow = 64;
 constexpr char kPackingKernel[] = "gemm:jit";
 
 bool is_packing(const Api& api, const void* pd) {
@@ -225,7 +225,7 @@ bool Contractor::make_shape(Shape* shape, const Contraction& c, int64_t m, int64
               api.matmul_create(&shape->pd, library_->engine, shape->descs[kA], shape->descs[kB],
                                 nullptr, shape->descs[kOut], attr) == kSuccess;
   void* other = nullptr;
-  if (made && c.k > kDeep &&
+  if (made && n > kNarrow &&
       api.matmul_create(&other, library_->engine, shape->descs[kA], shape->descs[kB], nullptr,
                         shape->descs[kOut], attr) == kSuccess) {
     while (!is_packing(api, other) && api.pd_next(other) == kSuccess) {
@@ -291,9 +291,13 @@ void Contractor::give_back(Context* context) const {
 
 bool Contractor::prepare(Plan& plan, const Contraction& c) {
   constexpr int64_t kUnit = 16;
+  constexpr int64_t kNearCache = 1 << 20;  // bytes next to one core on today's server chips
   SingleThread single(library_->api);
   int64_t threads = plan.team.threads;
-  bool by_rows = c.m >= c.n;
+  // Cut along the longer side. Each piece packs the other operand whole, so of two equal sides the
+  // rows are cut while b stays near the core, and the columns beyond (benchmarks/gemm.py).
+  bool small_b = c.k * c.n * static_cast<int64_t>(sizeof(float)) <= kNearCache;
+  bool by_rows = c.m != c.n ? c.m > c.n : small_b;
   int64_t extent = by_rows ? c.m : c.n;
   int64_t step = (extent + threads - 1) / threads;
   step = (step + kUnit - 1) / kUnit * kUnit;
