@@ -146,7 +146,7 @@ def main() -> None:
     if peer is not None and found[-1].baseline_value < HEALTHY_PEER_TOKENS_PER_S:
         sys.exit(
             f"invalid: llama.cpp decoded {found[-1].baseline_value:.0f} tokens/s, below"
-            f" {HEALTHY_PEER_TOKENS_PER_S}: something held the peer back; run again on a quiet machine"
+            f" {HEALTHY_PEER_TOKENS_PER_S}: something held it back; run again on a quiet machine"
         )
 
 
