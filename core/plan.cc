@@ -145,7 +145,8 @@ void release(Plan* plan) {
     for (Buffer* b : plan->composite->constants) release(b);
   }
   if (plan->handle) plan->device->bury_plan(plan->handle);
-  if (plan->out_spec) plan->out_spec->release();
+  for (const Spec* spec : plan->out_specs)
+    if (spec) spec->release();
   delete plan;
 }
 

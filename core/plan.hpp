@@ -13,6 +13,7 @@
 namespace hal {
 
 inline constexpr uint32_t kMaxOperands = 24;
+inline constexpr uint32_t kMaxOutputs = 4;
 
 // One operand as op_prepare sees it.
 struct OperandDesc {
@@ -74,10 +75,10 @@ struct HAL_API Plan {
                            anyhal_error*) = nullptr;
   uint32_t operand_count = 0;
   uint32_t input_count = 0;
-  uint64_t out_bytes = 0;          // of the one output when the core allocates it
-  const Spec* out_spec = nullptr;  // retained
-  bool simple = false;             // no packs, workspace or composite: the short path applies
-  bool release_gil = false;        // estimated to run long enough for it to pay
+  // Of the outputs when the core allocates them; null: one that the caller did not ask for.
+  const Spec* out_specs[kMaxOutputs] = {};  // retained
+  bool simple = false;       // no packs, workspace or composite: the short path applies
+  bool release_gil = false;  // estimated to run long enough for it to pay
   uint64_t workspace_bytes = 0;
   std::vector<anyhal_pack> packs;
   std::unique_ptr<Composite> composite;
@@ -104,7 +105,7 @@ HAL_API std::vector<Plan*> retained_plans();
 // holds the GIL); entries are found without a lock.
 // words[0] must carry the count, so that a longer key never equals its own prefix.
 struct Key {
-  static constexpr uint32_t kMax = 4 + 3 * kMaxOperands + 16;
+  static constexpr uint32_t kMax = 4 + 3 * kMaxOperands + 24;
   uint32_t count = 0;
   uint64_t words[kMax];
   void add(uint64_t w) { words[count++] = w; }

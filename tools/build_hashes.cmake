@@ -1,6 +1,6 @@
 # At install: writes anyhal/_build_hashes.json, {library path under anyhal/: sha256}.
 # SPDX-License-Identifier: Apache-2.0
-set(root "${CMAKE_INSTALL_PREFIX}/anyhal")
+file(REAL_PATH "${CMAKE_INSTALL_PREFIX}/anyhal" root)
 file(GLOB libraries RELATIVE "${root}" "${root}/backends/*/*.so")
 list(SORT libraries)
 set(text "{")

@@ -76,6 +76,8 @@ def annotation(attr: Attr) -> str:
     plain = {"i64": "int", "f32": "float", "bool": "bool", "axis": "int"}
     if attr.kind in plain:
         return plain[attr.kind]
+    if attr.kind == "ints":
+        return "tuple[int, ...]" + (" | None" if attr.default is None else "")
     if attr.kind == "axes":
         return "int | tuple[int, ...] | None"
     return "str" if attr.default is REQUIRED else "str | None"
@@ -99,22 +101,33 @@ def parameters(spec: OpSpec, preset: Mapping[str, Any]) -> Iterator[str]:
     for attr in (a for a in attrs if a.default is not REQUIRED):
         yield f"{attr.name}: {annotation(attr)} = {quoted(attr.default)}"
     if spec.aliasing != "required":
-        yield "out: Array | None = None"
+        one = "Array" if not spec.more_outputs else "tuple[Array | None, ...]"
+        yield f"out: {one} | None = None"
+
+
+def returned(spec: OpSpec) -> str:
+    if any(a.optional for a in spec.outputs):
+        return "Array | tuple[Array, ...]"
+    return f"tuple[{', '.join('Array' for _ in spec.outputs)}]" if spec.more_outputs else "Array"
 
 
 def signature(name: str, spec: OpSpec, preset: Mapping[str, Any]) -> str:
     given = list(parameters(spec, preset))
     if given[-1] == "*":
         given.pop()
-    line = f"def {name}({', '.join(given)}) -> Array:"
+    back = returned(spec)
+    line = f"def {name}({', '.join(given)}) -> {back}:"
     if len(line) <= WIDTH:
         return line
-    return f"def {name}(\n" + "".join(f"    {p},\n" for p in given) + ") -> Array:"
+    return f"def {name}(\n" + "".join(f"    {p},\n" for p in given) + f") -> {back}:"
 
 
-def axes_line(args: tuple[Arg, ...], output: Arg) -> str:
+def axes_line(args: tuple[Arg, ...], outputs: tuple[Arg, ...]) -> str:
     shown = ", ".join(f"{a.name} {a.axes}{' (optional)' if a.optional else ''}" for a in args)
-    return f"{shown} -> {output.axes}"
+    if len(outputs) == 1:
+        return f"{shown} -> {outputs[0].axes}"
+    made = ", ".join(f"{a.name} {a.axes}{' (optional)' if a.optional else ''}" for a in outputs)
+    return f"{shown} -> {made}"
 
 
 def dtypes_line(spec: OpSpec, name: str) -> str:
@@ -128,9 +141,9 @@ def dtypes_line(spec: OpSpec, name: str) -> str:
 
 def facts(spec: OpSpec, name: str, preset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What an implementer or a caller must know, as heading and text."""
-    yield "Axes", axes_line(spec.inputs, spec.output)
+    yield "Axes", axes_line(spec.inputs, spec.outputs)
     yield "Dtypes", dtypes_line(spec, name)
-    for doc in (a for a in (*spec.inputs, spec.output) if a.doc):
+    for doc in (a for a in (*spec.inputs, *spec.outputs) if a.doc):
         yield doc.name, doc.doc
     for attr in (a for a in spec.attrs if a.doc and a.name not in preset):
         yield attr.name, attr.doc
@@ -213,7 +226,7 @@ def page(spec: OpSpec) -> str:
         parts.append(f"```python\n{signature(spec.name, spec, {})} ...\n```\n")
     operands = [
         (f"`{a.name}`", f"`{a.axes}`", "optional" if a.optional else "", a.doc)
-        for a in (*spec.inputs, spec.output)
+        for a in (*spec.inputs, *spec.outputs)
     ]
     parts.append(table(("operand", "axes", "", ""), operands))
     if spec.attrs:

@@ -16,12 +16,12 @@
 namespace hal {
 namespace {
 
-constexpr int kMaxArrays = 8;
-constexpr int kMaxAttrs = 12;
+constexpr int kMaxArrays = 12;
+constexpr int kMaxAttrs = 24;
 
 struct AttrSlot {
   PyObject* name;  // interned
-  char kind;       // i int, f float, b bool, a axis, x axes, e enum, d dtype
+  char kind;       // i int, n ints, f float, b bool, a axis, x axes, e enum, d dtype
   bool required;
   PyObject* table;  // dict for e and d
   uint64_t initial;
@@ -31,10 +31,10 @@ struct OpObject {
   PyObject_HEAD vectorcallfunc call;
   PyObject* dict;
   PyObject* name;
-  PyObject* resolve;  // (op, arrays, attrs, out) -> Plan or Array
+  PyObject* resolve;  // (op, arrays, attrs, outs) -> Plan, Array or tuple of Arrays
   PyObject* coerce;   // (op, args, kwargs) -> result; operands that are not arrays
   uint32_t id;
-  int array_count, required_count, attr_count;
+  int array_count, required_count, attr_count, out_count;
   bool variadic, in_place;
   PyObject* array_names[kMaxArrays];
   AttrSlot attrs[kMaxAttrs];
@@ -46,10 +46,30 @@ PyObject* g_out_name;
 struct Parsed {
   PyObject* arrays[kMaxOperands];
   int count = 0;
+  // What the caller gave as `out`: one Array, or a tuple with an Array or None for each output.
   PyObject* out = nullptr;
+  PyObject* outs[kMaxOutputs] = {};
   uint64_t attrs[kMaxAttrs];
   bool cacheable = true;  // false: a value only Python understands
 };
+
+// A tuple of up to 15 ints in one word: the count, and as many bits for each as there are. 0: some
+// value needs more bits, and Python looks at each call.
+uint64_t ints_word(PyObject* v) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(v);
+  if (count > 15) return 0;
+  const int bits = count ? 60 / int(count) : 60;
+  uint64_t word = 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PyTuple_GET_ITEM(v, i);
+    int overflow = 1;
+    const long long n = PyLong_CheckExact(item) ? PyLong_AsLongLongAndOverflow(item, &overflow) : 0;
+    const long long limit = 1ll << (bits - 1);
+    if (overflow || n < -limit || n >= limit) return 0;
+    word = word << bits | (uint64_t(n) & ((1ull << bits) - 1));
+  }
+  return word << 4 | uint64_t(count + 1);
+}
 
 bool fits_axis(long long v) { return v >= -64 && v < 64; }
 
@@ -78,6 +98,11 @@ uint64_t attr_word(const AttrSlot& slot, PyObject* v, Parsed& p) {
         const long long n = PyLong_AsLongLong(v);
         if (n != -1 || !PyErr_Occurred()) return uint64_t(n);
       }
+      break;
+    case 'n':
+      if (v == Py_None) return 0;
+      if (PyTuple_CheckExact(v))
+        if (const uint64_t word = ints_word(v)) return word;
       break;
     case 'x': {
       if (v == Py_None) return 0;
@@ -128,6 +153,24 @@ int bad_call(const OpObject* op, const char* what, PyObject* which) {
   return -1;
 }
 
+// Spreads `out` over the outputs. 0: done. 1: one is not an Array. -1: error set.
+int parse_out(const OpObject* op, Parsed& p) {
+  if (!p.out) return 0;
+  if (op->out_count == 1) {
+    p.outs[0] = p.out;
+    return !is_array(p.out);
+  }
+  if (!PyTuple_CheckExact(p.out) || PyTuple_GET_SIZE(p.out) != op->out_count)
+    return bad_call(op, "takes out as a tuple with one array or None for each output, not", p.out);
+  int result = 0;
+  for (int i = 0; i < op->out_count; ++i) {
+    PyObject* a = PyTuple_GET_ITEM(p.out, i);
+    p.outs[i] = a == Py_None ? nullptr : a;
+    if (p.outs[i] && !is_array(a)) result = 1;
+  }
+  return result;
+}
+
 // 0: parsed. 1: some operand is not an Array, Python coerces. -1: error set.
 int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames, Parsed& p) {
   int result = 0;
@@ -172,6 +215,10 @@ int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwn
   for (int i = 0; i < op->attr_count; ++i)
     if (op->attrs[i].required && !(given & (1u << i)))
       return bad_call(op, "needs the keyword argument", op->attrs[i].name);
+  if (const int bad = parse_out(op, p)) {
+    if (bad < 0) return -1;
+    result = 1;
+  }
   if (op->variadic) return result;
   for (int i = 0; i < p.count; ++i) {
     PyObject*& a = p.arrays[i];
@@ -205,14 +252,24 @@ void build_key(const OpObject* op, const Parsed& p, const Scope& scope, Key& key
     key.add(a->word);
     // A cell backend compiles the place of a view in its block into the plan.
     if (a->buffer->cell) key.add(a->data - a->buffer->offset), key.add(a->buffer->bytes);
-    if (p.out) alias = alias * 3 + overlap(as_array(p.out), a);
+    if (p.outs[0]) alias = alias * 3 + overlap(as_array(p.outs[0]), a);
   }
-  key.add(p.out ? as_array(p.out)->word : 0);
-  if (p.out && as_array(p.out)->buffer->cell)
-    key.add(as_array(p.out)->data - as_array(p.out)->buffer->offset);
+  for (int o = 0; o < op->out_count; ++o) {
+    const ArrayObject* out = p.outs[o] ? as_array(p.outs[o]) : nullptr;
+    key.add(out ? out->word : 0);
+    if (out && out->buffer->cell) key.add(out->data - out->buffer->offset);
+    if (!out || o == 0) continue;
+    // A further output has a word of its own for what it shares with inputs and earlier outputs.
+    uint64_t shared = 0;
+    for (int i = 0; i < p.count; ++i)
+      if (p.arrays[i]) shared = shared * 3 + overlap(out, as_array(p.arrays[i]));
+    for (int i = 0; i < o; ++i)
+      if (p.outs[i]) shared = shared * 3 + overlap(out, as_array(p.outs[i]));
+    key.add(shared);
+  }
   for (int i = 0; i < op->attr_count; ++i) key.add(p.attrs[i]);
   // Up to 23 operands would need 37 bits of alias pattern; a mixed word keeps all of them apart
-  // because more than eight inputs happen only for concat, whose out may overlap nothing.
+  // because more than twelve inputs happen only for concat, whose out may overlap nothing.
   key.words[0] = uint64_t(op->id) | uint64_t(scope.contract & 0xffff) << 12 |
                  (alias & 0xffffff) << 28 | uint64_t(key.count) << 52;
 }
@@ -228,7 +285,7 @@ PyObject* given_attrs(const OpObject* op, PyObject* const* args, size_t nargs, P
   return attrs;
 }
 
-// The miss: Python validates, decides and prepares. New reference to a Plan object or an Array.
+// The miss: Python validates, decides and prepares. New reference to a Plan object or the result.
 PyObject* resolve(OpObject* op, const Parsed& p, PyObject* attrs) {
   PyObject* arrays = PyTuple_New(p.count);
   if (!arrays || !attrs) return nullptr;
@@ -237,32 +294,92 @@ PyObject* resolve(OpObject* op, const Parsed& p, PyObject* attrs) {
     Py_INCREF(a);
     PyTuple_SET_ITEM(arrays, i, a);
   }
-  PyObject* argv[] = {reinterpret_cast<PyObject*>(op), arrays, attrs, p.out ? p.out : Py_None};
-  PyObject* answer = PyObject_Vectorcall(op->resolve, argv, 4, nullptr);
+  PyObject* outs = PyTuple_New(op->out_count);
+  for (int o = 0; outs && o < op->out_count; ++o) {
+    PyObject* a = p.outs[o] ? p.outs[o] : Py_None;
+    Py_INCREF(a);
+    PyTuple_SET_ITEM(outs, o, a);
+  }
+  PyObject* argv[] = {reinterpret_cast<PyObject*>(op), arrays, attrs, outs};
+  PyObject* answer = outs ? PyObject_Vectorcall(op->resolve, argv, 4, nullptr) : nullptr;
   Py_DECREF(arrays);
+  Py_XDECREF(outs);
   return answer;
 }
 
-// Runs a found plan and returns the output (new reference).
-PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
-  PyObject* out = p.out;
-  if (out) {
-    Py_INCREF(out);
-  } else {
-    Buffer* b = queue.device->memory.alloc(
-        plan.out_bytes, queue.capture ? ANYHAL_PURPOSE_ARENA : ANYHAL_PURPOSE_ACTIVATIONS, &queue);
-    plan.out_spec->retain();
-    out = make_array(plan.out_spec, b, data_of(*b));
-    if (!out) return nullptr;
+// The outputs of one call: given by the caller or fresh. Owns a reference of each.
+struct Outputs {
+  PyObject* arrays[kMaxOutputs] = {};
+  int count = 0;
+
+  Outputs(const Plan& plan, const Parsed& p, int given, Queue& queue) : count(given) {
+    for (int o = 0; o < count; ++o) {
+      if (p.outs[o]) {
+        Py_INCREF(p.outs[o]);
+        arrays[o] = p.outs[o];
+        continue;
+      }
+      const Spec* spec = plan.out_specs[o];
+      if (!spec) continue;
+      Buffer* b;
+      try {
+        b = queue.device->memory.alloc(
+            uint64_t(spec->span_bytes),
+            queue.capture ? ANYHAL_PURPOSE_ARENA : ANYHAL_PURPOSE_ACTIVATIONS, &queue);
+      } catch (...) {
+        drop();  // no destructor runs for an object whose constructor throws
+        throw;
+      }
+      spec->retain();
+      arrays[o] = make_array(spec, b, data_of(*b));
+      if (!arrays[o]) {
+        count = o;
+        return;
+      }
+    }
   }
-  const uint32_t n = uint32_t(p.count) + 1;
+  ~Outputs() { drop(); }
+  Outputs(const Outputs&) = delete;
+  Outputs& operator=(const Outputs&) = delete;
+
+  // What the caller gets (new reference): the one output that there is, or a tuple of them.
+  PyObject* take() {
+    int present = 0;
+    for (int o = 0; o < count; ++o) present += arrays[o] != nullptr;
+    PyObject* tuple = present == 1 ? nullptr : PyTuple_New(present);
+    if (present != 1 && !tuple) return nullptr;
+    int at = 0;
+    for (int o = 0; o < count; ++o) {
+      PyObject* a = arrays[o];
+      if (!a) continue;
+      arrays[o] = nullptr;
+      if (!tuple) return a;
+      PyTuple_SET_ITEM(tuple, at++, a);
+    }
+    return tuple;
+  }
+
+ private:
+  void drop() {
+    for (int o = 0; o < count; ++o) Py_CLEAR(arrays[o]);
+  }
+};
+
+// Runs a found plan and returns what the caller gets (new reference).
+PyObject* execute(Plan& plan, const Parsed& p, int out_count, Queue& queue) {
+  Outputs outs(plan, p, out_count, queue);
+  if (PyErr_Occurred()) return nullptr;
+  const uint32_t n = uint32_t(p.count + out_count);
   if (plan.simple && queue.plain && !receipts_on()) {
     anyhal_ref refs[kMaxOperands];
     for (int i = 0; i < p.count; ++i)
       refs[i] = p.arrays[i] ? ref_of(*plan.device,
                                      {as_array(p.arrays[i])->data, as_array(p.arrays[i])->buffer})
                             : anyhal_ref{0, 0};
-    refs[p.count] = ref_of(*plan.device, {as_array(out)->data, as_array(out)->buffer});
+    for (int o = 0; o < out_count; ++o)
+      refs[p.count + o] = outs.arrays[o] ? ref_of(*plan.device, {as_array(outs.arrays[o])->data,
+                                                                 as_array(outs.arrays[o])->buffer})
+                                         : anyhal_ref{0, 0};
     anyhal_error error;
     error.size = sizeof(error);
     anyhal_status status;
@@ -273,10 +390,9 @@ PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
     } else {
       status = run_simple(plan, refs, n, queue, &error);
     }
-    if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) return out;
+    if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) return outs.take();
     // Not accepted for want of memory: the general path frees what it can and tries once more.
     if (status != ANYHAL_STATUS_OUT_OF_MEMORY) {
-      Py_DECREF(out);
       ErrorRecord record;
       record.record = error;
       raise_call(plan, status, record.record);
@@ -285,7 +401,9 @@ PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
   Operand operands[kMaxOperands];
   for (int i = 0; i < p.count; ++i)
     if (p.arrays[i]) operands[i] = {as_array(p.arrays[i])->data, as_array(p.arrays[i])->buffer};
-  operands[p.count] = {as_array(out)->data, as_array(out)->buffer};
+  for (int o = 0; o < out_count; ++o)
+    if (outs.arrays[o])
+      operands[p.count + o] = {as_array(outs.arrays[o])->data, as_array(outs.arrays[o])->buffer};
   // The plan is held: without the GIL another thread may clear the cache. Capturing keeps the GIL.
   plan.retain();
   std::exception_ptr failure;
@@ -303,18 +421,15 @@ PyObject* execute(Plan& plan, const Parsed& p, Queue& queue) {
     Py_END_ALLOW_THREADS
   }
   release(&plan);
-  if (failure) {
-    Py_DECREF(out);
-    std::rethrow_exception(failure);
-  }
-  return out;
+  if (failure) std::rethrow_exception(failure);
+  return outs.take();
 }
 
 PyObject* call_checked(OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   Parsed p;
   const int parsed = parse(op, args, nargs, kwnames, p);
   if (parsed < 0) return nullptr;
-  if (parsed > 0 || (p.out && !is_array(p.out))) {
+  if (parsed > 0) {
     PyObject* kwargs = PyDict_New();
     const Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     for (Py_ssize_t k = 0; kwargs && k < nkw; ++k)
@@ -333,18 +448,19 @@ PyObject* call_checked(OpObject* op, PyObject* const* args, size_t nargs, PyObje
     Py_XDECREF(positional);
     return result;
   }
-  if (op->in_place && !p.out) p.out = p.arrays[0];
+  if (op->in_place && !p.out)
+    for (int o = 0; o < op->out_count; ++o) p.outs[o] = p.arrays[o];
   const Scope& scope = current_scope();
   Queue& queue = queue_for(scope, *as_array(p.arrays[0])->device());
   Key key;
   if (p.cacheable) {
     build_key(op, p, scope, key);
-    if (Plan* plan = plan_cache().find(key)) return execute(*plan, p, queue);
+    if (Plan* plan = plan_cache().find(key)) return execute(*plan, p, op->out_count, queue);
   }
   PyObject* attrs = given_attrs(op, args, nargs, kwnames);
   PyObject* answer = resolve(op, p, attrs);
   Py_XDECREF(attrs);
-  if (!answer || is_array(answer)) return answer;
+  if (!answer || is_array(answer) || PyTuple_CheckExact(answer)) return answer;
   Plan* plan = plan_of(answer);
   if (!plan) {
     Py_DECREF(answer);
@@ -357,11 +473,12 @@ PyObject* call_checked(OpObject* op, PyObject* const* args, size_t nargs, PyObje
       std::vector<const Spec*> specs;
       for (int i = 0; i < p.count; ++i)
         if (p.arrays[i]) specs.push_back(as_array(p.arrays[i])->spec());
-      if (p.out) specs.push_back(as_array(p.out)->spec());
+      for (PyObject* out : p.outs)
+        if (out) specs.push_back(as_array(out)->spec());
       plan->retain();
       plan_cache().insert(key, plan, specs);
     }
-    result = execute(*plan, p, queue);
+    result = execute(*plan, p, op->out_count, queue);
   } catch (...) {
     Py_DECREF(answer);
     throw;
@@ -409,23 +526,24 @@ bool read_attrs(OpObject* op, PyObject* attrs) {
   return true;
 }
 
-// Op(name, id, array_names, required_count, variadic, in_place, attrs, resolve, coerce)
+// Op(name, id, array_names, required_count, variadic, in_place, out_count, attrs, resolve, coerce)
 PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyObject *name, *names, *attrs, *resolver, *coercer;
   unsigned id;
-  int required, variadic, in_place;
-  if (!PyArg_ParseTuple(args, "UIO!ippO!OO", &name, &id, &PyTuple_Type, &names, &required,
-                        &variadic, &in_place, &PyTuple_Type, &attrs, &resolver, &coercer))
+  int required, variadic, in_place, outs;
+  if (!PyArg_ParseTuple(args, "UIO!ippiO!OO", &name, &id, &PyTuple_Type, &names, &required,
+                        &variadic, &in_place, &outs, &PyTuple_Type, &attrs, &resolver, &coercer))
     return nullptr;
-  if (PyTuple_GET_SIZE(names) > kMaxArrays || id >= 4096) {
-    PyErr_SetString(PyExc_ValueError, "an op has too many operands or too large an id");
+  if (PyTuple_GET_SIZE(names) > kMaxArrays || id >= 4096 || outs < 1 || outs > int(kMaxOutputs) ||
+      (in_place && outs > required)) {
+    PyErr_SetString(PyExc_ValueError, "an op has too many operands, outputs or too large an id");
     return nullptr;
   }
   auto* op = reinterpret_cast<OpObject*>(type->tp_alloc(type, 0));
   if (!op) return nullptr;
   op->call = op_call;
   op->dict = PyDict_New();
-  op->id = id, op->required_count = required;
+  op->id = id, op->required_count = required, op->out_count = outs;
   op->variadic = variadic, op->in_place = in_place;
   Py_INCREF(name), Py_INCREF(resolver), Py_INCREF(coercer);
   op->name = name, op->resolve = resolver, op->coerce = coercer;

@@ -1,6 +1,7 @@
 // Query, prepare, composites, plan statistics and receipts.
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -96,12 +97,20 @@ void bind_plans(nb::module_& m) {
              p.plan->decomposed = decomposed, p.plan->cost_ns = cost_ns;
              p.plan->release_gil = release_gil;
            })
-      .def("set_output",
-           [](PlanRef& p, uint32_t dtype, const std::vector<int64_t>& shape) {
-             if (p.plan->out_spec) p.plan->out_spec->release();
-             p.plan->out_spec =
-                 intern_spec(p.plan->device, dtype, int32_t(shape.size()), shape.data(), nullptr);
-             p.plan->out_bytes = uint64_t(p.plan->out_spec->span_bytes);
+      // One (dtype, shape) for each output of the op; None for one that is absent.
+      .def("set_outputs",
+           [](PlanRef& p,
+              const std::vector<std::optional<std::pair<uint32_t, std::vector<int64_t>>>>& outs) {
+             if (outs.size() > kMaxOutputs) throw nb::value_error("a plan has too many outputs");
+             for (size_t i = 0; i < outs.size(); ++i) {
+               const Spec*& spec = p.plan->out_specs[i];
+               if (spec) spec->release();
+               spec = nullptr;
+               if (!outs[i]) continue;
+               const auto& [dtype, shape] = *outs[i];
+               spec =
+                   intern_spec(p.plan->device, dtype, int32_t(shape.size()), shape.data(), nullptr);
+             }
            })
       .def("run", [](PlanRef& p, nb::list arrays, Queue& queue) {
         Operand operands[kMaxOperands] = {};

@@ -1288,7 +1288,7 @@ def cache_append(cache: Array, update: Array, position: Array, /) -> Array:
     out       the cache itself
     Special   a position outside 0..C-T is an error and nothing is written; other rows keep their
               bits
-    Aliasing  out must be exactly the first input
+    Aliasing  each output is exactly the input of its place
     Bound     exact of anyhal.conformance.tolerance
     Source    ONNX TensorScatter, opset 24, mode linear
     """

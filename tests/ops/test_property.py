@@ -5,7 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -28,22 +28,42 @@ EFFORT = settings(max_examples=settings.default.max_examples // 3)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A sample with its reference and how far off a result may be."""
+class Answer:
+    """One output as it should be."""
 
-    sample: Sample
+    name: str
+    bits: bool
     reference: Any
     tolerance: Any
     out: DType
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A sample with its references and how far off a result may be."""
+
+    sample: Sample
+    answers: tuple[Answer | None, ...]  # None: an output that the call does not have
+
+    @property
+    def present(self) -> tuple[Answer, ...]:
+        return tuple(a for a in self.answers if a is not None)
+
+
 def judged(op: str, sample: Sample) -> Judged:
     spec = BY_NAME[op]
     attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
-    out = spec.infer([_spec(x) for x in sample.inputs], attrs).dtype
-    want = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
-    allowed = bound(spec.bound, spec, sample.inputs, sample.attrs, want, out)
-    return Judged(sample, want, allowed, out)
+    outs = spec.infer_outs([_spec(x) for x in sample.inputs], attrs)
+    wanted = spec.reference_outs(*sample.inputs, **sample.attrs)
+    answers: list[Answer | None] = []
+    for i, (out, want) in enumerate(zip(outs, wanted, strict=True)):
+        if out is None:
+            answers.append(None)
+            continue
+        name, want = spec.bound_of(i), np.asarray(want)
+        allowed = bound(name, spec, sample.inputs, sample.attrs, want, out.dtype)
+        answers.append(Answer(spec.outputs[i].name, name == "exact", want, allowed, out.dtype))
+    return Judged(sample, tuple(answers))
 
 
 @cache
@@ -58,20 +78,35 @@ def _spec(x: Any) -> TensorSpec | None:
     return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
 
 
-def judge(spec: OpSpec, case: Judged, actual: Any) -> str | None:
-    bits = spec.bound == "exact"
-    return mismatch(actual, case.reference, case.tolerance, case.out, bits=bits)
+def judge(case: Judged, found: Any) -> str | None:
+    """What is wrong with the outputs of a call, present ones only and in order."""
+    results = found if isinstance(found, tuple) else (found,)
+    for answer, actual in zip(case.present, results, strict=True):
+        args = (answer.reference, answer.tolerance, answer.out)
+        wrong = mismatch(actual, *args, bits=answer.bits)
+        if wrong is not None:
+            return wrong if len(results) == 1 else f"{answer.name}: {wrong}"
+    return None
+
+
+def values(made: Any) -> Any:
+    """NumPy values of what a call gave; blocks decoded."""
+    if isinstance(made, tuple):
+        return tuple(values(m) for m in made)
+    if dtype(made._dtype_value).is_block:
+        return call(BY_NAME["cast"], [made], {"dtype": "float64"}).numpy()
+    return made.numpy()
 
 
 def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
-    """Runs one case twice: dense into a new output, then in odd layouts into a poisoned one."""
+    """Runs one case twice: dense into new outputs, then in odd layouts into poisoned ones."""
     sample, attrs = case.sample, dict(case.sample.attrs)
     arrays = [None if x is None else place(x, "dense", device) for x in sample.inputs]
     made = call(spec, arrays, attrs, mode=mode)
-    if case.out.is_block:
-        again = call(BY_NAME["cast"], [made], {"dtype": "float64"}).numpy()
-        return judge(spec, Judged(sample, case.reference, case.tolerance, dtype("f64")), again)
-    wrong = judge(spec, case, made.numpy())
+    if any(a.out.is_block for a in case.present):
+        wide = replace(case, answers=tuple(replace(a, out=dtype("f64")) for a in case.present))
+        return judge(wide, values(made))
+    wrong = judge(case, values(made))
     if wrong is not None:
         return f"dense: {wrong}"
     layouts = list(layouts_of(sample, seed))
@@ -81,11 +116,15 @@ def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str 
     ]
     if spec.aliasing == "required":
         call(spec, arrays, attrs, mode=mode)
-        wrong = judge(spec, case, arrays[0].numpy())
+        wrong = judge(case, tuple(a.numpy() for a in arrays[: len(spec.outputs)]))
     else:
-        out = Output(case.reference.shape, case.out, layouts[0], device)
-        call(spec, arrays, attrs, out.view, mode)
-        wrong = judge(spec, case, out.values())
+        outs = [
+            None if a is None else Output(a.reference.shape, a.out, layouts[0], device)
+            for a in case.answers
+        ]
+        views = tuple(None if o is None else o.view for o in outs)
+        call(spec, arrays, attrs, views if spec.more_outputs else views[0], mode)
+        wrong = judge(case, tuple(o.values() for o in outs if o is not None))
     return None if wrong is None else f"{'/'.join(layouts)}: {wrong}"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trace_machine import full_attrs, output_spec, spec_of
+from trace_machine import full_attrs, output_specs, spec_of
 
 from anyhal import dtypes, ops
 from anyhal.conformance.tolerance import BOUNDS
@@ -80,28 +80,33 @@ def test_file_is_complete(spec: OpSpec) -> None:
 @every_op
 def test_reference_has_the_inferred_shape(spec: OpSpec) -> None:
     for sample in spec.samples(np.random.default_rng(0)):
-        found = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
-        shape = output_spec(spec, sample).shape
-        if spec.shape_from_out:
-            found = np.broadcast_to(found, shape)
-        assert found.shape == shape, sample.label
+        references = spec.reference_outs(*sample.inputs, **sample.attrs)
+        for found, out in zip(references, output_specs(spec, sample), strict=True):
+            if out is None:
+                continue
+            if spec.shape_from_out:
+                found = np.broadcast_to(found, out.shape)
+            assert np.shape(found) == out.shape, sample.label
 
 
 @every_op
 def test_lowering_gives_views_and_the_record(spec: OpSpec) -> None:
     for sample in spec.samples(np.random.default_rng(0)):
         inputs, attrs = [spec_of(x) for x in sample.inputs], full_attrs(spec, sample)
-        out = output_spec(spec, sample)
-        lowered, record, out_view = spec.lower(inputs, attrs, out)
+        outs = output_specs(spec, sample)
+        lowered, record, out_views = spec.lower_outs(inputs, attrs, outs)
         for before, after in zip(inputs, lowered, strict=True):
             assert (before is None) == (after is None)
             if before is not None and after is not None:
                 assert before.dtype == after.dtype
                 own = [s for n, s in zip(after.shape, after.strides, strict=True) if n > 1 and s]
                 assert set(own) <= set(before.strides), sample.label
-        assert out_view.size == out.size and out_view.dtype == out.dtype
+        for out, view in zip(outs, out_views, strict=True):
+            assert (out is None) == (view is None)
+            if out is not None and view is not None:
+                assert view.size == out.size and view.dtype == out.dtype
         assert len(_record.pack(spec, record)) % 8 == 0
-        spec.cost(inputs, attrs, out)
+        spec.cost_outs(inputs, attrs, outs)
 
 
 @every_op
@@ -113,7 +118,7 @@ def test_record_matches_the_header(spec: OpSpec) -> None:
         assert found is None
         return
     assert found is not None
-    declared = re.findall(r"(\w+) (\w+);", found[1])
+    declared = re.findall(r"(\w+) (\w+(?:\[\d+\])?);", found[1])
     assert declared == [
         ("uint32_t", "size"),
         ("uint32_t", "flags"),
@@ -123,7 +128,8 @@ def test_record_matches_the_header(spec: OpSpec) -> None:
     for c_type, name in declared:
         size = 8 if c_type == "uint64_t" else 4
         assert offset % size == 0, f"a compiler would pad before {name}"
-        offset += size
+        count = re.search(r"\[(\d+)\]", name)
+        offset += size * (int(count[1]) if count else 1)
     assert offset % 8 == 0
 
 

@@ -18,7 +18,7 @@ def test_operands_attributes_and_the_result() -> None:
     parsed = explain.parse("matmul f32[4, 8] f32[8,16]")
     assert parsed.spec.name == "matmul"
     assert [describe(x) for x in parsed.inputs] == ["f32[4,8]", "f32[8,16]"]
-    assert describe(parsed.out) == "f32[4,16]"
+    assert describe(parsed.outs[0]) == "f32[4,16]"
     assert explain.parse("softmax float16[2,3] axis=0").attrs["axis"] == 0
     assert explain.parse("softmax f32[2,3]").attrs["axis"] == -1
 

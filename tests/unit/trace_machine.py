@@ -11,7 +11,7 @@ import numpy as np
 from anyhal import ops
 from anyhal.dtypes import DType, dtype
 from anyhal.ops._oracle import rounded
-from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
+from anyhal.ops._spec import Blocks, OpSpec, Outs, Sample, TensorSpec
 from anyhal.ops._trace import Trace, Value
 
 
@@ -26,11 +26,11 @@ def full_attrs(spec: OpSpec, sample: Sample) -> dict[str, Any]:
     return {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
 
 
-def output_spec(spec: OpSpec, sample: Sample) -> TensorSpec:
+def output_specs(spec: OpSpec, sample: Sample) -> Outs:
     if spec.shape_from_out:
         assert sample.out_shape is not None
-        return TensorSpec.dense(dtype(sample.inputs[0].dtype), sample.out_shape)
-    return spec.infer([spec_of(x) for x in sample.inputs], full_attrs(spec, sample))
+        return (TensorSpec.dense(dtype(sample.inputs[0].dtype), sample.out_shape),)
+    return spec.infer_outs([spec_of(x) for x in sample.inputs], full_attrs(spec, sample))
 
 
 def _buffer(x: Any) -> Any:
@@ -41,26 +41,29 @@ def _buffer(x: Any) -> Any:
 class Machine:
     """Operands, temporaries and constants as bytes; `calls` are executed one by one."""
 
-    def __init__(self, spec: OpSpec, sample: Sample, out: TensorSpec) -> None:
+    def __init__(self, spec: OpSpec, sample: Sample, outs: Outs) -> None:
         self.trace = Trace(ops.lookup)
         inputs = [spec_of(x) for x in sample.inputs]
         values = [None if s is None else Value("operand", i, s) for i, s in enumerate(inputs)]
-        place = 0 if spec.aliasing == "required" else len(inputs)
-        result = Value("operand", place, out)
-        assert spec.decompose is not None
-        spec.decompose(self.trace, values, full_attrs(spec, sample), result)
+        first = 0 if spec.aliasing == "required" else len(inputs)
+        places = tuple(
+            None if out is None else Value("operand", first + i, out) for i, out in enumerate(outs)
+        )
+        spec.decompose_outs(self.trace, values, full_attrs(spec, sample), places)
         self.memory: dict[tuple[str, int], Any] = {
             ("operand", i): _buffer(x) for i, x in enumerate(sample.inputs) if x is not None
         }
         # Poisoned: a float read before it is written is NaN.
-        self.memory.setdefault(("operand", place), np.full(out.nbytes, 0xFF, np.uint8))
+        for place in (p for p in places if p is not None):
+            poison = np.full(place.spec.nbytes, 0xFF, np.uint8)
+            self.memory.setdefault(("operand", place.index), poison)
         for i, temp in enumerate(self.trace.temps):
             self.memory["temp", i] = np.full(temp.nbytes, 0xFF, np.uint8)
         for i, constant in enumerate(self.trace.constants):
             self.memory["constant", i] = _buffer(constant)
         for call in self.trace.calls:
             self._run(call)
-        self.result = self.view(result)
+        self.results = [None if p is None else self.view(p) for p in places]
 
     def view(self, v: Value) -> Any:
         """The elements as an ndarray over the memory; blocks as opaque items."""
@@ -85,18 +88,23 @@ class Machine:
         return a.copy()
 
     def _run(self, call: Any) -> None:
-        op, out = ops.lookup(call.op), call.out
+        op, outs = ops.lookup(call.op), call.outs
         inputs = [None if v is None else v.spec for v in call.inputs]
+        specs = tuple(None if v is None else v.spec for v in outs)
         if not op.shape_from_out:
-            inferred = op.infer(inputs, call.attrs)
-            assert (inferred.dtype, inferred.shape) == (out.dtype, out.shape), call
-        lowered, attrs, out_view = op.lower(inputs, call.attrs, out.spec)
-        assert len(lowered) == len(inputs) and out_view.size == out.spec.size
+            for want, out in zip(op.infer_outs(inputs, call.attrs), outs, strict=True):
+                assert out is None or (want.dtype, want.shape) == (out.dtype, out.shape), call
+        lowered, attrs, out_views = op.lower_outs(inputs, call.attrs, specs)
+        assert len(lowered) == len(inputs)
+        assert all(v is None or v.size == s.size for v, s in zip(out_views, specs, strict=True))
         assert set(attrs) == {a.name for a in op.attrs if a.c_type}
-        if out.dtype.is_block:  # gather of whole blocks
+        if outs[0].dtype.is_block:  # gather of whole blocks
             assert call.op == "gather"
             rows = self.view(call.inputs[0])
-            self.view(out)[...] = np.take(rows, self._load(call.inputs[1]), call.attrs["axis"])
+            self.view(outs[0])[...] = np.take(rows, self._load(call.inputs[1]), call.attrs["axis"])
             return
-        found = op.reference(*(self._load(v) for v in call.inputs), **call.attrs)
-        self.view(out)[...] = np.broadcast_to(rounded(np.asarray(found), out.dtype), out.shape)
+        found = op.reference_outs(*(self._load(v) for v in call.inputs), **call.attrs)
+        for value, out in zip(found, outs, strict=True):
+            if out is not None:
+                stored = rounded(np.asarray(value), out.dtype)
+                self.view(out)[...] = np.broadcast_to(stored, out.shape)

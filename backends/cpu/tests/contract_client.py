@@ -309,27 +309,33 @@ class Cpu:
         out: np.ndarray[Any, Any] | None = None,
         alias_of: int = 0,
         constant: Sequence[int] = (),
-    ) -> np.ndarray[Any, Any]:
-        """Runs one op as the core would: lowered operands, packed constants, poisoned output."""
+    ) -> Any:
+        """Runs one op as the core would: lowered operands, packed constants, poisoned outputs. A
+        tuple for an op with several outputs; state (`out`, alias_of) is for ops with one."""
         spec = BY_NAME[op]
         full = {a.name: (attrs or {}).get(a.name, a.default) for a in spec.attrs}
         specs = [None if x is None else spec_of(x) for x in inputs]
-        frame = None
+        frames: list[Any] = []
         if out is None:
-            out_spec = spec.infer(specs, full)
-            frame, out = poisoned(out_spec)
+            wanted = spec.infer_outs(specs, full)
+            frames = [None if w is None else poisoned(w) for w in wanted]
+            outs = [None if f is None else f[1] for f in frames]
         else:
-            out_spec = spec_of(out)
-        lowered, record, out_spec = spec.lower(specs, full, out_spec)
+            outs, wanted = [out], (spec_of(out),)
+        lowered, record, wanted = spec.lower_outs(specs, full, wanted)
         arrays = [x.data if isinstance(x, Blocks) else x for x in inputs]
         operands = [
             None if s is None else Operand(a, s) for a, s in zip(arrays, lowered, strict=True)
         ]
-        operands.append(Operand(out, out_spec))
-        self._execute(spec.id, operands, pack(spec, record), alias_of, constant)
-        if frame is not None:
-            check_guards(frame, out)
-        return out
+        operands += [
+            None if s is None else Operand(o, s) for o, s in zip(outs, wanted, strict=True)
+        ]
+        record_bytes = pack(spec, record)
+        self._execute(spec.id, operands, len(inputs), record_bytes, alias_of, constant)
+        for made in frames:
+            if made is not None:
+                check_guards(*made)
+        return tuple(outs) if spec.more_outputs else outs[0]
 
     def plan(self, op: str, inputs: Sequence[np.ndarray[Any, Any]]) -> Any:
         """A prepared plan as a function of arrays like `inputs`; may be called from any thread."""
@@ -340,7 +346,9 @@ class Cpu:
         pattern = [*inputs, np.empty(out_spec.shape, out_spec.dtype.numpy)]
         specs = [*lowered, out_spec]
         operands = [Operand(x, s) for x, s in zip(pattern, specs, strict=True)]
-        plan, prepared, refs = self._prepare(spec.id, operands, pack(spec, record), 0, ())
+        plan, prepared, refs = self._prepare(
+            spec.id, operands, len(inputs), pack(spec, record), 0, ()
+        )
 
         def call(*arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
             result = np.empty(out_spec.shape, out_spec.dtype.numpy)
@@ -353,9 +361,15 @@ class Cpu:
         return call
 
     def _execute(
-        self, op: int, operands: list[Any], record: bytes, alias_of: int, constant: Sequence[int]
+        self,
+        op: int,
+        operands: list[Any],
+        input_count: int,
+        record: bytes,
+        alias_of: int,
+        constant: Sequence[int],
     ) -> None:
-        plan, prepared, refs = self._prepare(op, operands, record, alias_of, constant)
+        plan, prepared, refs = self._prepare(op, operands, input_count, record, alias_of, constant)
         try:
             packed = self._pack(plan, prepared, refs)
             self._enqueue(plan, prepared, refs, len(refs))
@@ -364,7 +378,13 @@ class Cpu:
             self._call("release", self._self, c.c_uint32(4), c.c_uint64(plan.value), c.c_uint32(0))
 
     def _prepare(
-        self, op: int, operands: list[Any], record: bytes, alias_of: int, constant: Sequence[int]
+        self,
+        op: int,
+        operands: list[Any],
+        input_count: int,
+        record: bytes,
+        alias_of: int,
+        constant: Sequence[int],
     ) -> tuple[Any, Prepared, Any]:
         count = len(operands)
         descs = (TensorDesc * count)()
@@ -377,7 +397,7 @@ class Cpu:
             x.describe(descs[i], CONSTANT if i in constant else 0)
             refs[i] = Ref(self.block, x.array.ctypes.data)
         descs[count - 1].alias_of = alias_of
-        desc = OpDesc(c.sizeof(OpDesc), 0, op, 1, count - 1, count, descs)
+        desc = OpDesc(c.sizeof(OpDesc), 0, op, 1, input_count, count, descs)
         desc.attributes, desc.attributes_size = record, len(record)
         verdict = Verdict(size=c.sizeof(Verdict))
         self._call("op_query", self.device, c.byref(desc), c.byref(verdict))

@@ -17,9 +17,10 @@ inline Answer all(std::initializer_list<Answer> answers) {
   return sdk::yes();
 }
 
-// `inputs` inputs and one output; those before `required` and the output are present.
-inline Answer operands_are(const Desc& desc, uint32_t inputs, uint32_t required) {
-  if (desc.input_count != inputs || desc.operand_count != inputs + 1)
+// `inputs` inputs and `outputs` outputs; inputs before `required` and the first output are present.
+inline Answer operands_are(const Desc& desc, uint32_t inputs, uint32_t required,
+                           uint32_t outputs = 1) {
+  if (desc.input_count != inputs || desc.operand_count != inputs + outputs)
     return sdk::invalid("the number of operands is wrong");
   for (uint32_t i = 0; i < required; ++i) {
     if (absent(sdk::operand(desc, i)))
@@ -56,11 +57,13 @@ inline Answer dtypes_equal(const Desc& desc, uint32_t i, uint32_t j) {
 
 // Writes at one address from two positions would depend on their order.
 inline Answer output_is_single(const Desc& desc) {
-  const Tensor& out = sdk::output(desc);
-  for (uint32_t d = 0; d < out.rank; ++d) {
-    if (out.strides[d] == 0 && out.dims[d] > 1 && sdk::steps(out, d) > 1)
-      return sdk::invalid("the output repeats elements (stride 0)",
-                          static_cast<int32_t>(desc.input_count));
+  for (uint32_t i = desc.input_count; i < desc.operand_count; ++i) {
+    const Tensor& out = sdk::operand(desc, i);
+    if (absent(out)) continue;
+    for (uint32_t d = 0; d < out.rank; ++d) {
+      if (out.strides[d] == 0 && out.dims[d] > 1 && sdk::steps(out, d) > 1)
+        return sdk::invalid("the output repeats elements (stride 0)", static_cast<int32_t>(i));
+    }
   }
   return sdk::yes();
 }

@@ -43,6 +43,10 @@ class OperandInfo:
     base_offset: int = 0
 
 
+OutInfos = tuple[OperandInfo | None, ...]  # None: an output that the call does not have
+Aliases = tuple[int | None, ...]  # for each output the input that it exactly is
+
+
 @dataclass(frozen=True)
 class _Native:
     """One op in the contract's form, ready for query and prepare."""
@@ -93,22 +97,27 @@ def _native(
     spec: OpSpec,
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
-    out: OperandInfo,
-    alias: int | None,
+    outs: OutInfos,
+    aliases: Aliases,
 ) -> _Native:
     specs = [None if i is None else i.spec for i in infos]
-    views, lowered, target = spec.lower(specs, attrs, out.spec)
-    flops, moved = spec.cost(specs, attrs, out.spec)
+    results = tuple(None if o is None else o.spec for o in outs)
+    views, lowered, targets = spec.lower_outs(specs, attrs, results)
+    flops, moved = spec.cost_outs(specs, attrs, results)
     operands = [_operand(i, v) for i, v in zip(infos, views, strict=True)]
-    operands.append(_operand(out, target, 0 if alias is None else alias + 1))
+    operands += [
+        _operand(o, v, 0 if a is None else a + 1)
+        for o, v, a in zip(outs, targets, aliases, strict=True)
+    ]
     shown = " ".join(describe(s) for s in specs)
+    made = ", ".join(describe(s) for s in results if s is not None)
     return _Native(
         spec,
         tuple(operands),
         len(infos),
         pack(spec, lowered),
         flops / _FLOPS_PER_NS + moved / _BYTES_PER_NS,
-        f"{spec.name} {shown} -> {describe(out.spec)}",
+        f"{spec.name} {shown} -> {made}",
     )
 
 
@@ -177,10 +186,8 @@ class _Expansion:
         for call in calls:
             spec = lookup(call.op)
             infos = [self.info(v) for v in call.inputs]
-            out = self.info(call.out)
-            assert out is not None
-            alias = next((i for i, v in enumerate(call.inputs) if v == call.out), None)
-            native = _native(spec, infos, call.attrs, out, alias)
+            outs = tuple(self.info(v) for v in call.outs)
+            native = _native(spec, infos, call.attrs, outs, _aliases(call))
             if spec.decompose is not None and self.core_only:
                 self._inner(spec, call)
                 continue
@@ -193,8 +200,23 @@ class _Expansion:
     def _inner(self, spec: OpSpec, call: Call) -> None:
         assert spec.decompose is not None
         inner = Trace(lookup, temps=self.trace.temps, constants=self.trace.constants)
-        spec.decompose(inner, call.inputs, call.attrs, call.out)
+        spec.decompose_outs(inner, call.inputs, call.attrs, call.outs)
         self.expand(inner.calls)
+
+
+def _targets(input_count: int, outs: OutInfos, aliases: Aliases) -> tuple[Value | None, ...]:
+    """An output that is exactly an input is that input, so that in-place calls show as such."""
+    return tuple(
+        None if o is None else Value("operand", input_count + n if a is None else a, o.spec)
+        for n, (o, a) in enumerate(zip(outs, aliases, strict=True))
+    )
+
+
+def _aliases(call: Call) -> Aliases:
+    return tuple(
+        None if out is None else next((i for i, v in enumerate(call.inputs) if v == out), None)
+        for out in call.outs
+    )
 
 
 def _lowest_bit(offset: int, limit: int) -> int:
@@ -206,27 +228,34 @@ def _decomposed(
     spec: OpSpec,
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
-    out: OperandInfo,
-    alias: int | None,
+    outs: OutInfos,
+    aliases: Aliases,
     core_only: bool,
 ) -> _Expansion | None:
     if spec.decompose is None:
         return None
-    expansion = _Expansion(device, [*infos, out], core_only)
+    expansion = _Expansion(device, [*infos, *outs], core_only)
     inputs = [None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)]
-    # An output that is exactly an input is that input, so that in-place calls show as such.
-    target = Value("operand", len(infos) if alias is None else alias, out.spec)
-    spec.decompose(expansion.trace, inputs, dict(attrs), target)
+    targets = _targets(len(infos), outs, aliases)
+    spec.decompose_outs(expansion.trace, inputs, dict(attrs), targets)
     calls, expansion.trace.calls = expansion.trace.calls, []
     expansion.expand(calls)
     return expansion
 
 
-def _in_own_cell(device: Device, out: OperandInfo) -> OperandInfo:
+def _in_own_cells(device: Device, outs: OutInfos) -> OutInfos:
     """An output that the core allocates fills its block; cells are told how large that is."""
-    if out.block_bytes or not device.native.cells:
-        return out
-    return replace(out, block_bytes=max(1, out.spec.nbytes))
+    if not device.native.cells:
+        return outs
+    return tuple(
+        o if o is None or o.block_bytes else replace(o, block_bytes=max(1, o.spec.nbytes))
+        for o in outs
+    )
+
+
+def _no_alias(spec: OpSpec) -> Aliases:
+    """What is known of the outputs before there are any: state is written where it is."""
+    return tuple(n if spec.aliasing == "required" else None for n in range(len(spec.outputs)))
 
 
 def query_call(
@@ -234,18 +263,18 @@ def query_call(
     spec: OpSpec,
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
-    out: OperandInfo,
+    outs: OutInfos,
     form: Form,
     core_only: bool,
 ) -> tuple[tuple[str, Verdict], ...]:
     """What each op of that form answers; empty when there is no such form."""
     if device is None:
         return ()
-    out = _in_own_cell(device, out)
-    alias = 0 if spec.aliasing == "required" else None
+    outs = _in_own_cells(device, outs)
+    aliases = _no_alias(spec)
     if form == "fused":
-        return ((spec.name, _native(spec, infos, attrs, out, alias).query(device)),)
-    expansion = _decomposed(device, spec, infos, attrs, out, alias, core_only)
+        return ((spec.name, _native(spec, infos, attrs, outs, aliases).query(device)),)
+    expansion = _decomposed(device, spec, infos, attrs, outs, aliases, core_only)
     if expansion is None:
         return ()
     if not expansion.leaves:  # an empty output: nothing is left to run
@@ -299,16 +328,16 @@ def prepare_call(
     spec: OpSpec,
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
-    out: OperandInfo,
-    alias: int | None,
+    outs: OutInfos,
+    aliases: Aliases,
     decision: Decision,
     signature: str,
     core_only: bool,
 ) -> Any:
     """The plan of the decision."""
-    out = _in_own_cell(device, out)
+    outs = _in_own_cells(device, outs)
     if decision.form == "fused":
-        native = _native(spec, infos, attrs, out, alias)
+        native = _native(spec, infos, attrs, outs, aliases)
         wants = [w for _, v in decision.considered[-1].verdicts for w in v.wants]
         wants = [w for w in wants if w.layout != "any"]
         if not wants:
@@ -320,22 +349,26 @@ def prepare_call(
                     None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)
                 ),
                 dict(attrs),
-                Value("operand", len(infos), out.spec),
+                _targets(len(infos), outs, aliases),
             )
-            expansion = _Expansion(device, [*infos, out], core_only)
+            expansion = _Expansion(device, [*infos, *outs], core_only)
             expansion.leaves = [_Leaf(call, native, decision.considered[-1].verdicts[0][1])]
-            plan = _composite(device, expansion, len(infos), False)
+            plan = _composite(device, expansion, len(infos), len(outs), False)
     else:
-        made = _decomposed(device, spec, infos, attrs, out, alias, core_only)
+        made = _decomposed(device, spec, infos, attrs, outs, aliases, core_only)
         assert made is not None
-        plan = _composite(device, made, len(infos), True)
+        plan = _composite(device, made, len(infos), len(outs), True)
     if plan.record["composite"]:
         plan.describe(spec.name, device.fact.state, signature, False, 0.0, True)
-    plan.set_output(out.spec.dtype.value, list(out.spec.shape))
+    plan.set_outputs(
+        [None if o is None else (o.spec.dtype.value, list(o.spec.shape)) for o in outs]
+    )
     return plan
 
 
-def _composite(device: Device, expansion: _Expansion, input_count: int, decomposed: bool) -> Any:
+def _composite(
+    device: Device, expansion: _Expansion, input_count: int, output_count: int, decomposed: bool
+) -> Any:
     nodes: list[tuple[Any, list[tuple[int, int, int]], list[Value | None]]] = []
     for leaf in expansion.leaves:
         _add_leaf(device, expansion, leaf, decomposed, nodes)
@@ -344,7 +377,7 @@ def _composite(device: Device, expansion: _Expansion, input_count: int, decompos
     constants = [arrays.asarray(c, device=device, constant=True) for c in expansion.trace.constants]
     return _core.composite(
         device.native,
-        input_count + 1,
+        input_count + output_count,
         input_count,
         [(plan, refs) for plan, refs, _ in nodes],
         offsets,
@@ -370,23 +403,28 @@ def _add_leaf(
 ) -> None:
     """One call, with dense copies before it (and after it) where its backend wants them."""
     call, native = leaf.call, leaf.native
-    values: list[Value | None] = [*call.inputs, call.out]
+    values: list[Value | None] = [*call.inputs, *call.outs]
     wanted = {w.operand for w in leaf.verdict.wants if w.layout != "any"}
     wanted = {i for i in wanted if (v := values[i]) is not None and not v.spec.is_dense}
-    back: Value | None = None
+    count = len(call.inputs)
+    dense: dict[Value, Value] = {}  # state that is read and written has one copy
+    back: list[tuple[Value, Value]] = []
     for i in sorted(wanted):
         value = values[i]
         assert value is not None
-        dense = expansion.trace.temp(value.shape, value.dtype)
-        if i < len(call.inputs):
-            _add_copy(device, expansion, value, dense, decomposed, nodes)
-        else:
-            back = value
-        values[i] = dense
+        if value not in dense:
+            dense[value] = expansion.trace.temp(value.shape, value.dtype)
+            if i < count:
+                _add_copy(device, expansion, value, dense[value], decomposed, nodes)
+        if i >= count:
+            back.append((dense[value], value))
+        values[i] = dense[value]
     if wanted:
+        call = Call(call.op, tuple(values[:count]), call.attrs, tuple(values[count:]))
         infos = [expansion.info(v) for v in values]
-        assert infos[-1] is not None
-        native = _native(native.spec, infos[:-1], call.attrs, infos[-1], None)
+        native = _native(
+            native.spec, infos[:count], call.attrs, tuple(infos[count:]), _aliases(call)
+        )
         again = native.query(device)
         if not again.accepts:
             raise UnsupportedError(
@@ -396,10 +434,8 @@ def _add_leaf(
             )
     plan = _plan(device, native, decomposed)
     nodes.append((plan, [_ref(v) for v in values], values))
-    if back is not None:
-        dense_out = values[-1]
-        assert dense_out is not None
-        _add_copy(device, expansion, dense_out, back, decomposed, nodes)
+    for made, place in back:
+        _add_copy(device, expansion, made, place, decomposed, nodes)
 
 
 def _add_copy(
@@ -412,7 +448,7 @@ def _add_copy(
 ) -> None:
     out = expansion.info(target)
     assert out is not None
-    native = _native(lookup("copy"), [expansion.info(source)], {}, out, None)
+    native = _native(lookup("copy"), [expansion.info(source)], {}, (out,), (None,))
     plan = _plan(device, native, decomposed)
     nodes.append((plan, [_ref(source), _ref(target)], [source, target]))
 

@@ -17,11 +17,11 @@ from typing import Any, cast
 import numpy as np
 
 from anyhal import _core
-from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
+from anyhal.dispatch.lowering import OperandInfo, OutInfos, prepare_call, query_call
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, TensorSpec, describe
+from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
 from anyhal.routing import policy as routing
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import CallFact, Candidate, Decision, OperandFact
@@ -31,7 +31,16 @@ from anyhal.runtime.device import Device
 
 _F32_MAX = float(np.finfo(np.float32).max)
 _F64_MAX = int(np.finfo(np.float64).max)
-_KINDS = {"i64": "i", "f32": "f", "bool": "b", "axis": "a", "axes": "x", "enum": "e", "dtype": "d"}
+_KINDS = {
+    "i64": "i",
+    "ints": "n",
+    "f32": "f",
+    "bool": "b",
+    "axis": "a",
+    "axes": "x",
+    "enum": "e",
+    "dtype": "d",
+}
 _DTYPE_WORDS = {n: d.value for d in ALL for n in (d.name, d.short)}
 _ops_made: list[Any] = []
 
@@ -49,6 +58,7 @@ def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
             sum(not a.optional for a in spec.inputs),
             any(a.variadic for a in spec.inputs),
             spec.aliasing == "required",
+            len(spec.outputs),
             tuple(_slot(a) for a in free),
             resolve,
             coerce,
@@ -108,6 +118,12 @@ def _attribute(op_name: str, a: Attr, value: Any) -> Any:
         if not isinstance(value, bool | np.bool_):
             raise refuse("is not a bool", "pass True or False")
         return bool(value)
+    if a.kind == "ints":
+        if value is None and a.default is None:
+            return None
+        if not isinstance(value, tuple | list) or any(not _is_int(v) for v in value):
+            raise refuse("is not a tuple of integers", "pass a tuple of ints")
+        return tuple(int(v) for v in value)
     if a.kind == "axes" and (value is None or isinstance(value, tuple | list)):
         if value is not None and any(not _is_int(v) for v in value):
             raise refuse("holds something that is no integer", "pass None, an int or ints")
@@ -141,7 +157,25 @@ def _is_int(v: Any) -> bool:
     return isinstance(v, int | np.integer) and not isinstance(v, bool)
 
 
-def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) -> None:
+def _check_outs(spec: OpSpec, inputs: Sequence[Any], outs: Sequence[Any], wanted: Outs) -> None:
+    for n, (out, want) in enumerate(zip(outs, wanted, strict=True)):
+        if out is None:
+            continue
+        if want is None:
+            raise InvalidArgumentError(
+                f"{spec.name} on {out._device_name}: this call has no {spec.outputs[n].name}; pass"
+                " None in its place in out"
+            )
+        _check_out(spec, inputs, n, out, want)
+        for other in outs[:n]:
+            if other is not None and _overlap(other, out):
+                raise InvalidArgumentError(
+                    f"{spec.name} on {out._device_name}: two outputs share memory; pass arrays that"
+                    " do not overlap"
+                )
+
+
+def _check_out(spec: OpSpec, inputs: Sequence[Any], n: int, out: Any, want: TensorSpec) -> None:
     have = arrays.spec_of(out)
     where = f"{spec.name} on {out._device_name}"
     if have.shape != want.shape or have.dtype != want.dtype:
@@ -166,7 +200,7 @@ def _check_out(spec: OpSpec, inputs: Sequence[Any], out: Any, want: TensorSpec) 
             "none": False,
             "elementwise": exact,
             "first": exact and i == 0,
-            "required": exact and i == 0,
+            "required": exact and i == n,
         }[spec.aliasing]
         if not allowed:
             raise InvalidArgumentError(
@@ -224,7 +258,7 @@ def _weigh(
     spec: OpSpec,
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
-    out: OperandInfo,
+    outs: OutInfos,
     on: Sequence[str],
 ) -> tuple[CallFact, Decision]:
     """Asks candidate after candidate, stage by stage, until one stage has a taker."""
@@ -241,7 +275,7 @@ def _weigh(
         if not step.device.why_not:
             target = device.device(step.device.name) if known else None
             verdicts = query_call(
-                target, spec, infos, attrs, out, step.form, chosen.policy.prefer_decomposed
+                target, spec, infos, attrs, outs, step.form, chosen.policy.prefer_decomposed
             )
         asked.append(Candidate(step.device, step.form, verdicts))
         decision = routing.weigh(call, asked, chosen.contract, chosen.policy)
@@ -249,33 +283,35 @@ def _weigh(
     return call, decision
 
 
-def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out: Any) -> Any:
+def resolve(
+    native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], outs: tuple[Any, ...]
+) -> Any:
     """The plan for a call that the cache does not know, or the result of a call that no plan can
     express (operands on another device)."""
     spec: OpSpec = native.spec
     attrs = _attributes(spec, native.preset, given)
     specs = [None if a is None else arrays.spec_of(a) for a in inputs]
-    if spec.shape_from_out and out is not None:
-        want = arrays.spec_of(out)
-        want = TensorSpec.dense(want.dtype, want.shape)
+    wanted: Outs
+    if spec.shape_from_out and outs[0] is not None:
+        first = arrays.spec_of(outs[0])
+        wanted = (TensorSpec.dense(first.dtype, first.shape),)
     else:
-        want = spec.infer(specs, attrs)
+        wanted = spec.infer_outs(specs, attrs)
     on = ["" if a is None else a._device_name for a in inputs]
-    homes = set(filter(None, [*on, out._device_name if out is not None else ""]))
-    if out is not None:
-        _check_out(spec, inputs, out, want)
+    homes = set(filter(None, [*on, *(o._device_name for o in outs if o is not None)]))
+    _check_outs(spec, inputs, outs, wanted)
     infos = [_info(a) for a in inputs]
-    target = _info(out) if out is not None else OperandInfo(want)
-    assert target is not None
-    alias = next(
-        (
-            i
-            for i, a in enumerate(inputs)
-            if a is not None and out is not None and want.size and _same(a, out)
-        ),
-        None,
+    targets = tuple(
+        _info(o) if o is not None else None if w is None else OperandInfo(w)
+        for o, w in zip(outs, wanted, strict=True)
     )
-    call, decision = _weigh(spec, infos, attrs, target, on)
+    aliases = tuple(
+        next((i for i, a in enumerate(inputs) if a is not None and o.size and _same(a, o)), None)
+        if o is not None
+        else None
+        for o in outs
+    )
+    call, decision = _weigh(spec, infos, attrs, targets, on)
     if not decision.choice:
         raise UnsupportedError(
             decision.sentence,
@@ -284,14 +320,14 @@ def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out:
         )
     where = device.device(decision.choice)
     if homes != {where.name}:
-        return _run_elsewhere(native, inputs, given, out, where)
+        return _run_elsewhere(native, inputs, given, outs, wanted, where)
     return prepare_call(
         where,
         spec,
         infos,
         attrs,
-        target,
-        alias,
+        targets,
+        aliases,
         decision,
         str(call),
         context.current().policy.prefer_decomposed,
@@ -299,7 +335,12 @@ def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out:
 
 
 def _run_elsewhere(
-    native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out: Any, where: Device
+    native: Any,
+    inputs: tuple[Any, ...],
+    given: Mapping[str, Any],
+    outs: Sequence[Any],
+    wanted: Outs,
+    where: Device,
 ) -> Any:
     """Copies the operands to `where`, runs there, copies the result back: fallback="any"."""
     moved = [
@@ -309,11 +350,17 @@ def _run_elsewhere(
         variadic = any(a.variadic for a in native.spec.inputs)
         result = native(moved, **given) if variadic else native(*moved, **given)
     home = arrays.device_of(next(a for a in inputs if a is not None))
-    if native.spec.aliasing == "required" and out is None:
-        out = inputs[0]
-    if out is not None:
-        return arrays.set_values(out, arrays.numpy(result))
-    return arrays.asarray(result, device=home) if home is not where else result
+    if native.spec.aliasing == "required" and outs[0] is None:
+        outs = inputs[: len(native.spec.outputs)]
+    results = result if isinstance(result, tuple) else (result,)
+    places = [o for o, w in zip(outs, wanted, strict=True) if w is not None]
+    back = tuple(
+        arrays.set_values(place, arrays.numpy(r))
+        if place is not None
+        else (arrays.asarray(r, device=home) if home is not where else r)
+        for place, r in zip(places, results, strict=True)
+    )
+    return back if isinstance(result, tuple) else back[0]
 
 
 def _to(a: Any, where: Device) -> Any:
@@ -333,8 +380,8 @@ def explain(text: str) -> Decision:
     where = device.device()
     infos = [None if s is None else OperandInfo(s) for s in parsed.inputs]
     on = [where.name if i else "" for i in infos]
-    out = OperandInfo(parsed.out)
-    return _weigh(parsed.spec, infos, dict(parsed.attrs), out, on)[1]
+    outs = tuple(None if s is None else OperandInfo(s) for s in parsed.outs)
+    return _weigh(parsed.spec, infos, dict(parsed.attrs), outs, on)[1]
 
 
 # -------------------------------------------------------------------------------------- coercion

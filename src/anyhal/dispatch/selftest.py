@@ -148,30 +148,53 @@ def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str:
     attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
     inputs = [None if x is None else _on_device(device, x) for x in sample.inputs]
     specs = [None if a is None else arrays.spec_of(a) for a in inputs]
+    wanted: tuple[TensorSpec | None, ...]
     if spec.shape_from_out:
-        want = TensorSpec.dense(specs[0].dtype, sample.out_shape or ())  # type: ignore[union-attr]
+        first = TensorSpec.dense(specs[0].dtype, sample.out_shape or ())  # type: ignore[union-attr]
+        wanted = (first,)
     else:
-        want = spec.infer(specs, attrs)
+        wanted = spec.infer_outs(specs, attrs)
     in_place = spec.aliasing == "required"
-    out = inputs[0] if in_place else arrays.empty(want.shape, dtype=want.dtype, device=device)
-    views, lowered, target = spec.lower(specs, attrs, want)
-    operands = [_operand(a, v) for a, v in zip([*inputs, out], [*views, target], strict=True)]
-    if in_place:
-        operands[-1] = (*operands[-1][:5], 1, *operands[-1][6:])
+    outs = [
+        None
+        if w is None
+        else inputs[i]
+        if in_place
+        else arrays.empty(w.shape, dtype=w.dtype, device=device)
+        for i, w in enumerate(wanted)
+    ]
+    views, lowered, targets = spec.lower_outs(specs, attrs, wanted)
+    operands = [_operand(a, v) for a, v in zip(inputs, views, strict=True)]
+    for i, (out, target) in enumerate(zip(outs, targets, strict=True)):
+        operand = _operand(out, target)
+        operands.append((*operand[:5], i + 1, *operand[6:]) if in_place else operand)
     try:
         plan = _core.prepare(device.native, spec.id, len(inputs), operands, pack(spec, lowered), [])
         plan.describe(spec.name, device.fact.state, f"known answers of {spec.name}", False, 0, True)
-        plan.run([*inputs, out], queue._native)
-        actual = arrays.numpy(out)
+        plan.run([*inputs, *outs], queue._native)
+        found = [None if out is None else arrays.numpy(out) for out in outs]
     except HalError as why:
         return str(why)
-    reference = np.asarray(spec.reference(*sample.inputs, **sample.attrs))
+    references = spec.reference_outs(*sample.inputs, **sample.attrs)
+    for i, want in enumerate(wanted):
+        if want is None:
+            continue
+        wrong = _compare(spec, sample, i, want, found[i], references[i])
+        if wrong:
+            return wrong if len(wanted) == 1 else f"{spec.outputs[i].name}: {wrong}"
+    return ""
+
+
+def _compare(
+    spec: OpSpec, sample: Sample, i: int, want: TensorSpec, actual: Any, reference: Any
+) -> str:
+    reference = np.asarray(reference)
     if spec.shape_from_out:
         reference = np.broadcast_to(reference, want.shape)
     if want.dtype.is_block:  # moved, never computed: the values must be equal
         actual = wide(Blocks(actual, want.dtype, want.shape))
         return mismatch(actual, reference, np.zeros(want.shape), dtype("float64")) or ""
-    limit = bound(spec.bound, spec, sample.inputs, sample.attrs, reference, want.dtype)
+    limit = bound(spec.bound_of(i), spec, sample.inputs, sample.attrs, reference, want.dtype)
     return mismatch(actual, reference, limit, want.dtype) or ""
 
 

@@ -15,8 +15,8 @@ _FORMATS = {"int32_t": "i", "uint32_t": "I", "float": "f", "uint64_t": "Q"}
 
 
 def fields(spec: OpSpec) -> list[tuple[str, str, Attr | None]]:
-    """(C type, field, attribute) after size and flags, with explicit reserved words (attribute
-    None) so that no compiler pads; empty when the op has no record."""
+    """(C type, field with its [count] where it is an array, attribute) after size and flags, with
+    explicit reserved words (attribute None) so that no compiler pads; empty without a record."""
     found: list[tuple[str, str, Attr | None]] = []
     offset = HEADER_BYTES
 
@@ -32,8 +32,9 @@ def fields(spec: OpSpec) -> list[tuple[str, str, Attr | None]]:
             continue
         bytes_ = struct.calcsize(_FORMATS[attr.c_type])
         pad(bytes_)
-        found.append((attr.c_type, attr.c_name or attr.name, attr))
-        offset += bytes_
+        length = f"[{attr.c_count}]" if attr.c_count > 1 else ""
+        found.append((attr.c_type, f"{attr.c_name or attr.name}{length}", attr))
+        offset += bytes_ * attr.c_count
     pad(8)
     return found
 
@@ -43,9 +44,20 @@ def pack(spec: OpSpec, attrs: Mapping[str, Any]) -> bytes:
     layout = fields(spec)
     if not layout:
         return b""
-    form = "=II" + "".join(_FORMATS[c_type] for c_type, _, _ in layout)
-    values = [0 if attr is None else _number(attr, attrs[attr.name]) for _, _, attr in layout]
+    form = "=II"
+    values: list[int | float] = []
+    for c_type, _, attr in layout:
+        count = 1 if attr is None else attr.c_count
+        form += f"{count}{_FORMATS[c_type]}"
+        values += _numbers(attr, attrs[attr.name]) if attr is not None else [0]
     return struct.pack(form, struct.calcsize(form), 0, *values)
+
+
+def _numbers(attr: Attr, value: Any) -> list[int | float]:
+    if attr.kind == "ints":
+        assert len(value) == attr.c_count, f"{attr.name}: lower must give {attr.c_count} numbers"
+        return [int(n) for n in value]
+    return [_number(attr, value)]
 
 
 def _number(attr: Attr, value: Any) -> int | float:

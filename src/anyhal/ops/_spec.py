@@ -122,16 +122,19 @@ class Arg:
     variadic: bool = False  # takes the whole list of inputs (concat)
     doc: str = ""
     own: str = ""  # the dtype a plain number takes here, where it is not that of the other operands
+    bound: str = ""  # of a further output, where it is not the op's
 
 
 @dataclass(frozen=True)
 class Attr:
     """One attribute, always given by keyword.
 
-    `kind`: "i64", "f32", "bool", "axis" (an int), "axes" (None, int or tuple of ints), "dtype"
-    (a dtype name or None), or "enum" with `choices` name → number in the contract.
+    `kind`: "i64", "f32", "bool", "axis" (an int), "axes" (None, int or tuple of distinct ints),
+    "ints" (None or a tuple of ints in their order), "dtype" (a dtype name or None), or "enum" with
+    `choices` name → number in the contract.
     `c_type`: its type in the C attribute record ("int32_t", "uint64_t", "float"), or None when only
     Python sees it (the operand descriptions carry it). `c_name`: its field there, if not `name`.
+    `c_count`: numbers in that field; `lower` gives "ints" as a tuple of that length.
     `c_enum`: the C enumeration of `choices`, without the prefix anyhal_.
     """
 
@@ -143,17 +146,24 @@ class Attr:
     doc: str = ""
     c_name: str = ""
     c_enum: str = ""
+    c_count: int = 1
 
 
-# (input specs, None where absent; attribute values) -> the output's spec. Raises
-# InvalidArgumentError for shapes and UnsupportedError for dtypes outside the op's table.
-Infer = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any]], TensorSpec]
+# The outputs of a call in order; None: one that this call does not have.
+Outs = tuple["TensorSpec | None", ...]
+
+# (input specs, None where absent; attribute values) -> the output's spec; for an op with several
+# outputs a tuple, `Outs`. Raises InvalidArgumentError for shapes and UnsupportedError for dtypes
+# outside the op's table.
+Infer = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any]], Any]
 
 # (inputs, attrs, out) -> the same as the contract wants them: broadcast by stride 0, kept dims, and
 # only the attributes of the C record (by Python name; axes non-negative, enums still by name:
-# `_record.pack` makes the bytes). Views only: no offset changes.
+# `_record.pack` makes the bytes). Views only: no offset changes. With several outputs `out` is
+# `Outs`, here and in `cost`; in `decompose` a tuple of Value or None.
 Lowered = tuple[list["TensorSpec | None"], dict[str, Any], TensorSpec]
-Lower = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any], TensorSpec], Lowered]
+LoweredOuts = tuple[list["TensorSpec | None"], dict[str, Any], Outs]
+Lower = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any], Any], Any]
 
 
 @dataclass(frozen=True)
@@ -177,6 +187,7 @@ class OpSpec:
     cost: Callable[..., tuple[float, float]]  # (inputs, attrs, out) -> flops, bytes
     reference: Callable[..., Any]  # NumPy, float64 inside; the oracle
     samples: Callable[..., Iterable[Any]]  # rng -> Sample
+    more_outputs: tuple[Arg, ...] = ()  # after `output`; `reference` then gives a tuple
     decompose: Callable[..., None] | None = None  # (trace, inputs, attrs, out); None for core ops
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Public names with preset attributes, as exp -> {"fn": "exp"}; empty: the op's own name."""
@@ -193,6 +204,42 @@ class OpSpec:
         return self.decompose is None
 
     @property
+    def outputs(self) -> tuple[Arg, ...]:
+        return (self.output, *self.more_outputs)
+
+    def bound_of(self, output: int) -> str:
+        return self.outputs[output].bound or self.bound
+
+    # The same for any number of outputs: always a tuple.
+    def infer_outs(self, inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
+        found = self.infer(inputs, attrs)
+        return found if self.more_outputs else (found,)
+
+    def lower_outs(
+        self, inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], outs: Outs
+    ) -> LoweredOuts:
+        views, record, out = self.lower(inputs, attrs, self._given(outs))
+        return views, record, out if self.more_outputs else (out,)
+
+    def cost_outs(
+        self, inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], outs: Outs
+    ) -> tuple[float, float]:
+        return self.cost(inputs, attrs, self._given(outs))
+
+    def decompose_outs(
+        self, trace: Any, inputs: Sequence[Any], attrs: Mapping[str, Any], outs: tuple[Any, ...]
+    ) -> None:
+        assert self.decompose is not None
+        self.decompose(trace, inputs, attrs, self._given(outs))
+
+    def reference_outs(self, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
+        found = self.reference(*inputs, **attrs)
+        return found if self.more_outputs else (found,)
+
+    def _given(self, outs: tuple[Any, ...]) -> Any:
+        return outs if self.more_outputs else outs[0]
+
+    @property
     def functions(self) -> Mapping[str, Mapping[str, Any]]:
         """Public function names with the attributes each presets."""
         if not self.public:
@@ -207,7 +254,7 @@ ALIASING = {
     "none": "out may not overlap an input",
     "elementwise": "out may be exactly an input of the same dtype and layout",
     "first": "out may be exactly the first input",
-    "required": "out must be exactly the first input",
+    "required": "each output is exactly the input of its place",
 }
 
 

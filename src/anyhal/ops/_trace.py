@@ -76,7 +76,14 @@ class Call:
     op: str
     inputs: tuple[Value | None, ...]
     attrs: dict[str, Any]
-    out: Value
+    outs: tuple[Value | None, ...]
+
+    @property
+    def out(self) -> Value:
+        """The output of an op that has one."""
+        (out,) = self.outs
+        assert out is not None
+        return out
 
 
 @dataclass
@@ -104,18 +111,30 @@ class Trace:
     def __call__(
         self, op: str, *inputs: Value | None, out: Value | None = None, **attrs: Any
     ) -> Value:
-        """Records `op`; without `out` the result goes to a new temporary. Missing attributes take
-        their defaults."""
+        """Records an op with one output; without `out` the result goes to a new temporary. Missing
+        attributes take their defaults."""
+        (made,) = self.several(op, *inputs, outs=None if out is None else (out,), **attrs)
+        assert made is not None
+        return made
+
+    def several(
+        self,
+        op: str,
+        *inputs: Value | None,
+        outs: tuple[Value | None, ...] | None = None,
+        **attrs: Any,
+    ) -> tuple[Value | None, ...]:
+        """The same for an op with any number of outputs."""
         spec = self.lookup(op)
         for a in spec.attrs:
             if a.name not in attrs:
                 assert a.default is not REQUIRED, f"{op}: {a.name} has no default"
                 attrs[a.name] = a.default
-        if out is None:
-            inferred = spec.infer([None if v is None else v.spec for v in inputs], attrs)
-            out = self.temp(inferred.shape, inferred.dtype)
-        self.calls.append(Call(op, inputs, attrs, out))
-        return out
+        if outs is None:
+            found = spec.infer_outs([None if v is None else v.spec for v in inputs], attrs)
+            outs = tuple(None if s is None else self.temp(s.shape, s.dtype) for s in found)
+        self.calls.append(Call(op, inputs, attrs, outs))
+        return outs
 
     # The two shorthands that nearly every decomposition uses.
     def unary(self, fn: str, x: Value, out: Value | None = None) -> Value:

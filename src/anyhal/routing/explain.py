@@ -13,7 +13,7 @@ from typing import Any
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import REQUIRED, Attr, OpSpec, TensorSpec
+from anyhal.ops._spec import REQUIRED, Attr, OpSpec, Outs, TensorSpec
 from anyhal.routing.facts import Candidate, Decision
 
 _TOKEN = re.compile(r"\S*\[[^\]]*\]|\S+")  # a bracket may hold spaces
@@ -30,7 +30,7 @@ class Parsed:
     spec: OpSpec
     inputs: tuple[TensorSpec | None, ...]
     attrs: Mapping[str, Any]
-    out: TensorSpec
+    outs: Outs
 
 
 def find_op(name: str) -> tuple[OpSpec, Mapping[str, Any]]:
@@ -65,7 +65,7 @@ def parse(text: str) -> Parsed:
     padded = inputs
     if not any(a.variadic for a in spec.inputs):
         padded = inputs + [None] * (len(spec.inputs) - len(inputs))
-    return Parsed(spec, tuple(padded), attrs, spec.infer(padded, attrs))
+    return Parsed(spec, tuple(padded), attrs, spec.infer_outs(padded, attrs))
 
 
 def _operand(spec: OpSpec, token: str) -> TensorSpec | None:
@@ -140,6 +140,7 @@ def _form(attr: Attr) -> str:
         "i64": "INTEGER",
         "axis": "INTEGER",
         "axes": "INTEGER,INTEGER",
+        "ints": "INTEGER,INTEGER",
         "f32": "NUMBER",
         "bool": "true|false",
         "dtype": "DTYPE",
@@ -172,6 +173,8 @@ def _read(attr: Attr, text: str) -> Any:
     if attr.kind == "axes":
         axes = tuple(int(part) for part in text.strip("()").split(",") if part)
         return axes[0] if len(axes) == 1 else axes
+    if attr.kind == "ints":
+        return tuple(int(part) for part in text.strip("()").split(",") if part)
     if attr.kind == "f32":
         return float(text)
     if attr.kind == "bool":
