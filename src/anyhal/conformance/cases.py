@@ -12,50 +12,15 @@ import numpy as np
 from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME, binary, reduce, unary
 from anyhal.ops._checks import BLOCKS, FLOATS, NUMBERS, PLAIN
+from anyhal.ops._draw import Rng
+from anyhal.ops._draw import one_of as _one_of
+from anyhal.ops._draw import shape as _shape
+from anyhal.ops._draw import size as _size
+from anyhal.ops._draw import stretched as _stretched
+from anyhal.ops._draw import values as _values
 from anyhal.ops._epilogue import ACTIVATIONS
 from anyhal.ops._oracle import random_blocks
 from anyhal.ops._spec import Sample, Shape
-
-# Around the widths of vectors and tiles, and what lies below them.
-EDGES = (0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129)
-ELEMENTS_MAX = 4096
-
-Rng = np.random.Generator
-
-
-def _size(rng: Rng, largest: int = 129, smallest: int = 0) -> int:
-    return int(rng.choice([e for e in EDGES if smallest <= e <= largest]))
-
-
-def _shape(rng: Rng, lowest_rank: int = 0, smallest: int = 0) -> Shape:
-    rank = int(rng.integers(lowest_rank, 5))
-    while True:
-        found = tuple(_size(rng, smallest=smallest) for _ in range(rank))
-        if np.prod([max(n, 1) for n in found], dtype=int) <= ELEMENTS_MAX:
-            return found
-
-
-def _stretched(rng: Rng, full: Shape) -> Shape:
-    """A shape that broadcasts to `full`."""
-    found = tuple(1 if rng.random() < 0.25 else n for n in full)
-    return found[int(rng.integers(0, len(full) + 1)) :] if rng.random() < 0.3 else found
-
-
-def _values(rng: Rng, dims: Shape, short: str, spread: float = 3.0) -> Any:
-    np_type = dtype(short).numpy
-    if short == "bool":
-        return rng.integers(0, 2, dims).astype(np_type)
-    if short in FLOATS:
-        return np.asarray(spread * rng.standard_normal(dims)).astype(np_type)
-    info = np.iinfo(np_type)
-    return rng.integers(max(info.min, -100), min(info.max, 100), dims, endpoint=True).astype(
-        np_type
-    )
-
-
-def _one_of(rng: Rng, options: Any) -> Any:
-    options = list(options)
-    return options[int(rng.integers(len(options)))]
 
 
 def _copy(rng: Rng) -> Sample:
@@ -256,6 +221,8 @@ CASES: dict[str, Callable[[Rng], Sample]] = {
     "cache_append": _cache_append,
     "argmax": _argmax,
     "concat": _concat,
+    # An op may bring its random cases along in its own file.
+    **{spec.name: spec.random for spec in BY_NAME.values() if spec.random is not None},
 }
 
 

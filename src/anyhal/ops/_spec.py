@@ -187,6 +187,7 @@ class OpSpec:
     cost: Callable[..., tuple[float, float]]  # (inputs, attrs, out) -> flops, bytes
     reference: Callable[..., Any]  # NumPy, float64 inside; the oracle
     samples: Callable[..., Iterable[Any]]  # rng -> Sample
+    random: Callable[..., Any] | None = None  # rng -> Sample: a random small case, see _draw.py
     more_outputs: tuple[Arg, ...] = ()  # after `output`; `reference` then gives a tuple
     decompose: Callable[..., None] | None = None  # (trace, inputs, attrs, out); None for core ops
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
