@@ -23,19 +23,20 @@ template <class T>
 constexpr sdk::Condition kHas = sdk::known_attributes<T>;
 constexpr sdk::Dtypes kBytes = sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 
-// op, name, main operand, its dtypes, attributes, what else must hold, kernel, workspace
+// op, name, main operand, its dtypes, attributes, what else must hold, kernel, workspace, promise.
+// Each element is computed on its own and in a fixed order, so every row is batch invariant.
 const sdk::Row kRows[] = {
-    {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, copy},
-    {ANYHAL_OP_FILL, "fill", 1, sdk::kPlain, kNone, fill_fits, fill},
-    {ANYHAL_OP_CAST, "cast", 0, sdk::kPlain | sdk::kBlocks, kNone, cast_fits, cast},
+    {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, copy, nullptr, sdk::kExact},
+    {ANYHAL_OP_FILL, "fill", 1, sdk::kPlain, kNone, fill_fits, fill, nullptr, sdk::kExact},
+    {ANYHAL_OP_CAST, "cast", 0, sdk::kPlain | sdk::kBlocks, kNone, cast_fits, cast, nullptr, sdk::kExact},
     {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_fits, unary},
     {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_fits, binary},
-    {ANYHAL_OP_WHERE, "where", 1, sdk::kPlain, kNone, where_fits, where},
+    {ANYHAL_OP_WHERE, "where", 1, sdk::kPlain, kNone, where_fits, where, nullptr, sdk::kExact},
     {ANYHAL_OP_REDUCE, "reduce", 0, sdk::kPlain, kHas<anyhal_attrs_reduce>, reduce_fits, reduce},
     {ANYHAL_OP_MATMUL, "matmul", 0, sdk::kFloats | sdk::kIndices | kBytes, kNone, matmul_fits,
      matmul},
     {ANYHAL_OP_GATHER, "gather", 0, sdk::kPlain | sdk::kBlocks, kHas<anyhal_attrs_gather>,
-     gather_fits, gather},
+     gather_fits, gather, nullptr, sdk::kExact},
     {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, sdk::kNumbers, kHas<anyhal_attrs_scatter_add>,
      scatter_add_fits, scatter_add, scatter_add_workspace},
     {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, sdk::kFloats,
@@ -50,13 +51,13 @@ const sdk::Row kRows[] = {
      softmax},
     {ANYHAL_OP_ROPE, "rope", 0, sdk::kFloats, kHas<anyhal_attrs_rope>, rope_fits, rope},
     {ANYHAL_OP_EMBEDDING, "embedding", 0, sdk::kFloats | sdk::kBlocks, kNone, embedding_fits,
-     embedding},
+     embedding, nullptr, sdk::kExact},
     {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, sdk::kPlain, kNone, cache_append_fits,
-     cache_append},
-    {ANYHAL_OP_ARGMAX, "argmax", 0, sdk::kNumbers, kHas<anyhal_attrs_argmax>, argmax_fits, argmax},
-    {ANYHAL_OP_CONCAT, "concat", 0, sdk::kPlain, kHas<anyhal_attrs_concat>, concat_fits, concat},
+     cache_append, nullptr, sdk::kExact},
+    {ANYHAL_OP_ARGMAX, "argmax", 0, sdk::kNumbers, kHas<anyhal_attrs_argmax>, argmax_fits, argmax, nullptr, sdk::kExact},
+    {ANYHAL_OP_CONCAT, "concat", 0, sdk::kPlain, kHas<anyhal_attrs_concat>, concat_fits, concat, nullptr, sdk::kExact},
 };
-const sdk::OpTable kOps("cpu_ref:0", kRows);
+const sdk::OpTable kOps("cpu_ref:0", kRows, sdk::kBatchInvariant);
 
 anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
                           uint32_t* out_total, anyhal_error*) {

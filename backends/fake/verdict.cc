@@ -43,6 +43,8 @@ Refusal refusal(const Script& script, const DeviceScript& device, const anyhal_o
   if (const auto asked = script.refuse.find(desc.op); asked != script.refuse.end())
     return {asked->second, 0};
   if (desc.flags != 0) return {ANYHAL_REASON_ATTRIBUTE, -1};
+  for (uint32_t word : desc.numerics)
+    if (word != 0) return {ANYHAL_REASON_NUMERICS, -1};
   for (uint32_t i = 0; i < desc.operand_count; ++i)
     if (const Refusal found = operand_refusal(script, device, desc, i);
         found.reason != ANYHAL_REASON_NONE)

@@ -400,6 +400,23 @@ typedef enum anyhal_numerics {
   ANYHAL_NUMERICS_RESERVED = 5,
 } anyhal_numerics;
 
+/* numerics[ANYHAL_NUMERICS_ACCUMULATE]: the least that products may be computed with. A permission:
+ * whoever has nothing faster refuses it, and the core asks again for strict. */
+typedef enum anyhal_accumulate {
+  ANYHAL_ACCUMULATE_STRICT = 0,
+  ANYHAL_ACCUMULATE_TF32 = 1, /* f32 factors keep 10 bits of fraction */
+  ANYHAL_ACCUMULATE_BF16 = 2, /* f32 factors are rounded to bf16 */
+  ANYHAL_ACCUMULATE_INT8 = 3, /* factors that multiply quantised ones are rounded to 8 bits */
+} anyhal_accumulate;
+
+/* numerics[ANYHAL_NUMERICS_DETERMINISM]: a demand, met or refused with reason numerics. */
+typedef enum anyhal_determinism {
+  ANYHAL_DETERMINISM_RUN_TO_RUN = 0,      /* the same call gives the same bits again */
+  ANYHAL_DETERMINISM_NONE = 1,            /* nothing is asked */
+  ANYHAL_DETERMINISM_BATCH_INVARIANT = 2, /* a row's bits do not depend on the other rows */
+  ANYHAL_DETERMINISM_CROSS_DEVICE = 3,    /* the op's reference, bit by bit */
+} anyhal_determinism;
+
 /* An operation as it would run: ids and attribute records are those of ops.h. Operands are inputs,
  * then outputs, in registry order. The record and what it points to live for the call only. */
 typedef struct anyhal_op_desc {

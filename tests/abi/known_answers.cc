@@ -98,8 +98,10 @@ void test_refusals(Host& host) {
                  ANYHAL_REASON_ATTRIBUTE);
   host.describe(ANYHAL_OP_COPY, {x, out}, nullptr, 0, [&](anyhal_op_desc& desc, auto& tensors) {
     for (uint32_t word = 0; word < 6; ++word) {
-      desc.numerics[word] = 1;
-      expect_refusal("numerics", host.query(desc), ANYHAL_REASON_NUMERICS);
+      for (uint32_t value : {9u, 40u, UINT32_MAX}) {
+        desc.numerics[word] = value;
+        expect_refusal("numerics", host.query(desc), ANYHAL_REASON_NUMERICS);
+      }
       desc.numerics[word] = 0;
     }
     tensors[0].flags = 1u << 30;

@@ -104,6 +104,15 @@ using Condition = Answer (*)(const anyhal_op_desc& desc);
 using Kernel = void (*)(const Call& call);
 using Workspace = uint64_t (*)(const anyhal_op_desc& desc);
 
+// What a row offers beyond strict numbers that are the same from run to run.
+struct Promise {
+  uint32_t accumulate = 0;   // bit c: anyhal_accumulate c
+  uint32_t determinism = 0;  // bit d: anyhal_determinism d
+};
+constexpr Promise kExact = {0, 1u << ANYHAL_DETERMINISM_BATCH_INVARIANT |
+                                   1u << ANYHAL_DETERMINISM_CROSS_DEVICE};
+constexpr Promise kBatchInvariant = {0, 1u << ANYHAL_DETERMINISM_BATCH_INVARIANT};
+
 struct Row {
   uint32_t op;
   const char* name;
@@ -113,6 +122,7 @@ struct Row {
   Condition also;                 // whatever else must hold; nullptr = nothing
   Kernel kernel;                  // throws Failure for what only the values tell, before it writes
   Workspace workspace = nullptr;  // bytes that a call needs; nullptr = none
+  Promise promise = {};
 };
 
 // A copied description and the row that runs it. Immutable; shared by all queues and threads.
@@ -177,8 +187,8 @@ inline char* Call::data(uint32_t i) const {
 class OpTable {
  public:
   template <uint32_t N>
-  constexpr OpTable(const char* device, const Row (&rows)[N])
-      : device_(device), rows_(rows), count_(N) {}
+  constexpr OpTable(const char* device, const Row (&rows)[N], Promise all = {})
+      : device_(device), rows_(rows), count_(N), all_(all) {}
 
   // The row that runs a description; otherwise nullptr and the nearest row's refusal.
   const Row* find(const anyhal_op_desc& desc, Answer& answer) const {
@@ -264,6 +274,10 @@ class OpTable {
       out[i].dtypes[0] = rows_[i].dtypes.words[0];
       out[i].dtypes[1] = rows_[i].dtypes.words[1];
       out[i].rank_max = kRankMax;
+      for (uint32_t c = 1; c < 32; ++c)
+        if (promise_of(rows_[i]).accumulate >> c & 1) out[i].accumulate = c;
+      for (uint32_t d = 1; d < 32; ++d)
+        if (promise_of(rows_[i]).determinism >> d & 1) out[i].determinism = d;
     }
     return ANYHAL_STATUS_OK;
   }
@@ -276,9 +290,6 @@ class OpTable {
       return invalid("the description is shorter than this contract's");
     if (desc.flags != 0 || desc.reserved32 != 0 || desc.reserved[0] != 0 || desc.reserved[1] != 0)
       return no(ANYHAL_REASON_ATTRIBUTE, "a flag or reserved word of the op is unknown here");
-    for (uint32_t word : desc.numerics) {
-      if (word != 0) return no(ANYHAL_REASON_NUMERICS, "only strict numerics (all zero) run here");
-    }
     constexpr uint32_t kFlags = ANYHAL_TENSOR_CONSTANT | ANYHAL_TENSOR_INLINE |
                                 ANYHAL_TENSOR_ABSENT | ANYHAL_TENSOR_BINDING;
     for (uint32_t i = 0; i < desc.operand_count; ++i) {
@@ -313,7 +324,29 @@ class OpTable {
     return yes();
   }
 
-  static Answer check_row(const Row& row, const anyhal_op_desc& desc) {
+  Promise promise_of(const Row& row) const {
+    return {row.promise.accumulate | all_.accumulate, row.promise.determinism | all_.determinism};
+  }
+
+  static Answer check_numerics(const Promise& promise, const anyhal_op_desc& desc) {
+    for (uint32_t i = 0; i < 6; ++i) {
+      const uint32_t asked = desc.numerics[i];
+      if (asked == 0) continue;
+      if (i == ANYHAL_NUMERICS_ACCUMULATE && asked < 32 && promise.accumulate >> asked & 1)
+        continue;
+      if (i == ANYHAL_NUMERICS_DETERMINISM && asked == ANYHAL_DETERMINISM_NONE) continue;
+      if (i == ANYHAL_NUMERICS_DETERMINISM && asked < 32 && promise.determinism >> asked & 1)
+        continue;
+      return no(ANYHAL_REASON_NUMERICS,
+                i == ANYHAL_NUMERICS_ACCUMULATE    ? "only strict products run here"
+                : i == ANYHAL_NUMERICS_DETERMINISM ? "results are only the same from run to run"
+                                                   : "this numeric mode does not run here");
+    }
+    return yes();
+  }
+
+  Answer check_row(const Row& row, const anyhal_op_desc& desc) const {
+    if (Answer numbers = check_numerics(promise_of(row), desc); !numbers.yes()) return numbers;
     if (row.main >= desc.operand_count) return invalid("operands are missing");
     if (!row.dtypes.has(operand(desc, row.main).dtype))
       return no(ANYHAL_REASON_DTYPE, "this dtype is not among those of the op",
@@ -351,6 +384,7 @@ class OpTable {
   const char* device_;
   const Row* rows_;
   uint32_t count_;
+  Promise all_;  // of every row
 };
 
 }  // namespace hal::sdk
