@@ -54,6 +54,7 @@ class Facts:
     devices: tuple[DeviceFact, ...] = ()
     refused: tuple[RefusedBackend, ...] = ()
     searched: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was asked for and not found, one sentence each
 
     def device(self, name: str) -> DeviceFact | None:
         return next((d for d in self.devices if d.name == name), None)
@@ -94,6 +95,17 @@ class OperandFact:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a call must do at least, from the op's cost model: the same on every device."""
+
+    flops: float
+    nbytes: float  # read and written
+
+    def __str__(self) -> str:
+        return f"{self.flops:.0f} flops, {self.nbytes:.0f} bytes"
+
+
+@dataclass(frozen=True)
 class CallFact:
     """The operation that is to run."""
 
@@ -101,6 +113,7 @@ class CallFact:
     operands: tuple[OperandFact, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     device: str = ""  # where it should run when no operand says so: the scope's device
+    work: Work | None = None
 
     def __str__(self) -> str:
         given = [f"{k}={v}" for k, v in self.attrs.items() if v is not None]
@@ -178,13 +191,21 @@ class Decision:
     copies: tuple[Copy, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     considered: tuple[Candidate, ...] = ()
-    cost_ns: int = 0
+    cost_ns: int = 0  # the backend's estimate of one run; 0 = it stated none
+    work: Work | None = None
 
     def __str__(self) -> str:
         lines = [self.sentence]
+        if self.work is not None:
+            lines.append(f"  work: {self.work}; cost: {cost_text(self.cost_ns)}")
         lines += [f"  not {r.form} on {r.device}: {r.sentence}" for r in self.refusals]
         lines += [
             f"  copies operand {c.operand} ({c.nbytes} bytes) {c.source} -> {c.target}: {c.why}"
             for c in self.copies
         ]
         return "\n".join(lines)
+
+
+def cost_text(cost_ns: int) -> str:
+    """An estimate as people read it."""
+    return f"{cost_ns / 1000:.1f} µs" if cost_ns else "not stated by the backend"

@@ -81,17 +81,40 @@ def _named(text: str, device: DeviceFact) -> bool:
 
 
 def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> Facts:
-    """The facts, with what `names` leaves out marked as unusable; None hides nothing."""
+    """The facts, with what `names` leaves out marked as unusable; None hides nothing.
+
+    A name that no device has is a note. NotFoundError when devices are here and none of them is
+    named: then the list is wrong, not the machine.
+    """
     if names is None:
         return facts
     unseen = f"{variable} leaves it out"
+    unknown = [n for n in names if not any(_named(n, d) for d in facts.devices)]
+    notes = tuple(_not_here(n, facts, variable) for n in unknown)
+    if facts.devices and len(unknown) == len(names):
+        why = "; ".join(notes) or f"{variable} names nothing"
+        raise NotFoundError(
+            f"no device is left visible: {why}; write names that `anyhal devices` prints without"
+            f" it, or unset {variable}"
+        )
     return replace(
         facts,
+        notes=facts.notes + notes,
         devices=tuple(
             d if any(_named(n, d) for n in names) else replace(d, why_not=d.why_not or unseen)
             for d in facts.devices
         ),
     )
+
+
+def _not_here(name: str, facts: Facts, variable: str) -> str:
+    refused = _refused(name, facts)
+    if refused is not None:
+        return f"{variable} names {name!r}, whose backend was refused at stage {refused.stage}"
+    known = sorted({n for d in facts.devices for n in (d.name, d.backend, d.identity) if n})
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"here: {', '.join(known) or 'no device'}"
+    return f"{variable} names {name!r}, which no device here has as its name; {hint}"
 
 
 # ----------------------------------------------------------------------------------- ranking
@@ -366,6 +389,7 @@ def weigh(
         refusals=tuple(refusals),
         considered=tuple(candidates),
         cost_ns=best.cost_ns,
+        work=call.work,
     )
 
 
@@ -503,4 +527,5 @@ def _nothing(
         sentence=f"{call} on {own}: no route can run it, {said}; {_CURES[contract.fallback]}",
         refusals=refusals,
         considered=considered,
+        work=call.work,
     )
