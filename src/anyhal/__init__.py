@@ -2,6 +2,7 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+import anyhal.runtime.methods  # sets the methods of Array
 from anyhal._core import Array
 from anyhal.dispatch import explain
 from anyhal.errors import (
@@ -13,6 +14,7 @@ from anyhal.errors import (
     HalTimeoutError,
     InternalError,
     InvalidArgumentError,
+    InvalidTypeError,
     NotFoundError,
     OutOfMemoryError,
     UnsupportedError,
@@ -136,6 +138,7 @@ __all__ = [
     "HalTimeoutError",
     "InternalError",
     "InvalidArgumentError",
+    "InvalidTypeError",
     "NotFoundError",
     "OutOfMemoryError",
     "Queue",

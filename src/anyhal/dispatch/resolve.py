@@ -18,13 +18,14 @@ import numpy as np
 
 from anyhal import _core
 from anyhal.dispatch.lowering import OperandInfo, prepare_call, query_call
+from anyhal.dispatch.signature import check_signature
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, TensorSpec, describe
 from anyhal.routing import policy as routing
 from anyhal.routing.explain import parse
-from anyhal.routing.facts import CallFact, Candidate, Decision, OperandFact
+from anyhal.routing.facts import CallFact, Candidate, Decision, OperandFact, Work
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, device
 from anyhal.runtime.device import Device
@@ -208,7 +209,11 @@ def _info(a: Any) -> OperandInfo | None:
 
 
 def _call_fact(
-    spec: OpSpec, infos: Sequence[OperandInfo | None], attrs: Mapping[str, Any], on: Sequence[str]
+    spec: OpSpec,
+    infos: Sequence[OperandInfo | None],
+    attrs: Mapping[str, Any],
+    out: OperandInfo,
+    on: Sequence[str],
 ) -> CallFact:
     operands = tuple(
         OperandFact(describe(i.spec if i else None), d if i else "", i.spec.nbytes if i else 0)
@@ -217,7 +222,8 @@ def _call_fact(
     default = context.current().device
     home = default.name if default is not None else next((d for d in on if d), "")
     shown = {k: v for k, v in attrs.items() if k in {a.name for a in spec.attrs}}
-    return CallFact(spec.name, operands, shown, home)
+    work = Work(*spec.cost([None if i is None else i.spec for i in infos], attrs, out.spec))
+    return CallFact(spec.name, operands, shown, home, work)
 
 
 def _weigh(
@@ -229,7 +235,7 @@ def _weigh(
 ) -> tuple[CallFact, Decision]:
     """Asks candidate after candidate, stage by stage, until one stage has a taker."""
     chosen = context.current()
-    call = _call_fact(spec, infos, attrs, on)
+    call = _call_fact(spec, infos, attrs, out, on)
     known = device.facts()
     asked: list[Candidate] = []
     stage, decision = -1, None
@@ -342,8 +348,10 @@ def explain(text: str) -> Decision:
 
 def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """A call with operands that are not arrays: numbers take the arrays' dtype, host arrays are
-    copied to the arrays' device (all of them host values: the scope's device)."""
+    copied to the arrays' device (all of them host values: the scope's device). A call that does
+    not fit the signature comes here too, to be refused with a sentence."""
     spec: OpSpec = native.spec
+    check_signature(native, positional, named)
     args = {a.name: a for a in spec.inputs}
     variadic = any(a.variadic for a in spec.inputs)
     given = list(positional[0]) if variadic and positional else list(positional)
