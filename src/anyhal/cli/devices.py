@@ -42,6 +42,7 @@ def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, 
             for r in facts.refused
         ],
         "searched": list(facts.searched),
+        "notes": list(facts.notes),
     }
 
 
@@ -86,6 +87,8 @@ def _print_devices(facts: Facts) -> None:
     for fact in facts.devices:
         if fact.note:
             console.print(f"note on {fact.name}: {escape(fact.note)}", highlight=False)
+    for note in facts.notes:
+        console.print(f"note: {escape(note)}", highlight=False, style="yellow")
     for refused in facts.refused:
         console.print(f"refused: {escape(refused.sentence)}", highlight=False, style="yellow")
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from anyhal.routing.explain import as_dict
-from anyhal.routing.facts import Decision
+from anyhal.routing.facts import Decision, cost_text
 
 
 def explain(
@@ -45,7 +45,7 @@ def _print(decision: Decision) -> None:
 
     console = Console()
     console.print(escape(decision.sentence), style="bold", highlight=False)
-    table = Table("device", "form", "state", "answer", "estimate", box=box.SIMPLE)
+    table = Table("device", "form", "state", "answer", "cost", box=box.SIMPLE)
     refusals = {(r.device, r.form): r for r in decision.refusals}
     for candidate in decision.considered:
         where = (candidate.device.name, candidate.form)
@@ -54,9 +54,13 @@ def _print(decision: Decision) -> None:
         else:
             refusal = refusals[where]
             answer, style = escape(f"{refusal.reason}: {refusal.sentence}"), "dim"
-        cost = f"{candidate.cost_ns / 1000:.1f} µs" if candidate.cost_ns else "unknown"
+        cost = cost_text(candidate.cost_ns) if candidate.accepts else "-"
         table.add_row(*where, candidate.device.state, answer, cost, style=style)
     console.print(table)
+    if decision.work is not None:
+        console.print(
+            f"work: {decision.work}; cost: {cost_text(decision.cost_ns)}", highlight=False
+        )
     for copy in decision.copies:
         console.print(_copy_line(copy), highlight=False)
 
