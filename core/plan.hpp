@@ -85,7 +85,7 @@ struct HAL_API Plan {
   // For receipts and summaries:
   uint64_t id = 0;
   uint32_t op = 0;
-  std::string op_name, kernel, library, state, signature;
+  std::string op_name, kernel, library, state, signature, numerics;
   bool decomposed = false;  // part of a decomposition
   double cost_ns = 0;
   std::atomic<uint64_t> calls{0}, time_ns{0};

@@ -417,8 +417,8 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_WHERE, "where", 1, kPlain, no_attributes, where, nullptr, nullptr, sdk::kExact},
     {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce, nullptr},
     {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr, nullptr, kRounded},
-    {ANYHAL_OP_GATHER, "gather", 0, kStored, known_attributes<anyhal_attrs_gather>, gather,
-     nullptr, nullptr, sdk::kExact},
+    {ANYHAL_OP_GATHER, "gather", 0, kStored, known_attributes<anyhal_attrs_gather>, gather, nullptr,
+     nullptr, sdk::kExact},
     {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, kNumbers, known_attributes<anyhal_attrs_scatter_add>,
      scatter_add, nullptr},
     {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, kComputed,
@@ -432,11 +432,14 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_SOFTMAX, "softmax", 0, kFloats, known_attributes<anyhal_attrs_softmax>, softmax,
      nullptr},
     {ANYHAL_OP_ROPE, "rope", 0, kComputed, known_attributes<anyhal_attrs_rope>, rope, nullptr},
-    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | kBlocks, no_attributes, embedding, nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kPlain, no_attributes, cache_append, nullptr, nullptr, sdk::kExact},
+    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | kBlocks, no_attributes, embedding, nullptr,
+     nullptr, sdk::kExact},
+    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kPlain, no_attributes, cache_append, nullptr,
+     nullptr, sdk::kExact},
     {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, known_attributes<anyhal_attrs_argmax>, argmax,
      nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_CONCAT, "concat", 0, kPlain, known_attributes<anyhal_attrs_concat>, concat, nullptr, nullptr, sdk::kExact},
+    {ANYHAL_OP_CONCAT, "concat", 0, kPlain, known_attributes<anyhal_attrs_concat>, concat, nullptr,
+     nullptr, sdk::kExact},
 };  // what is not listed is unsupported
 
 }  // namespace

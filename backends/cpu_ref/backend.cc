@@ -28,7 +28,8 @@ constexpr sdk::Dtypes kBytes = sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 const sdk::Row kRows[] = {
     {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, copy, nullptr, sdk::kExact},
     {ANYHAL_OP_FILL, "fill", 1, sdk::kPlain, kNone, fill_fits, fill, nullptr, sdk::kExact},
-    {ANYHAL_OP_CAST, "cast", 0, sdk::kPlain | sdk::kBlocks, kNone, cast_fits, cast, nullptr, sdk::kExact},
+    {ANYHAL_OP_CAST, "cast", 0, sdk::kPlain | sdk::kBlocks, kNone, cast_fits, cast, nullptr,
+     sdk::kExact},
     {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_fits, unary},
     {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_fits, binary},
     {ANYHAL_OP_WHERE, "where", 1, sdk::kPlain, kNone, where_fits, where, nullptr, sdk::kExact},
@@ -52,10 +53,12 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_ROPE, "rope", 0, sdk::kFloats, kHas<anyhal_attrs_rope>, rope_fits, rope},
     {ANYHAL_OP_EMBEDDING, "embedding", 0, sdk::kFloats | sdk::kBlocks, kNone, embedding_fits,
      embedding, nullptr, sdk::kExact},
-    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, sdk::kPlain, kNone, cache_append_fits,
-     cache_append, nullptr, sdk::kExact},
-    {ANYHAL_OP_ARGMAX, "argmax", 0, sdk::kNumbers, kHas<anyhal_attrs_argmax>, argmax_fits, argmax, nullptr, sdk::kExact},
-    {ANYHAL_OP_CONCAT, "concat", 0, sdk::kPlain, kHas<anyhal_attrs_concat>, concat_fits, concat, nullptr, sdk::kExact},
+    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, sdk::kPlain, kNone, cache_append_fits, cache_append,
+     nullptr, sdk::kExact},
+    {ANYHAL_OP_ARGMAX, "argmax", 0, sdk::kNumbers, kHas<anyhal_attrs_argmax>, argmax_fits, argmax,
+     nullptr, sdk::kExact},
+    {ANYHAL_OP_CONCAT, "concat", 0, sdk::kPlain, kHas<anyhal_attrs_concat>, concat_fits, concat,
+     nullptr, sdk::kExact},
 };
 const sdk::OpTable kOps("cpu_ref:0", kRows, sdk::kBatchInvariant);
 

@@ -148,20 +148,14 @@ int find_name(PyObject* const* names, size_t stride, int count, PyObject* name) 
   return -1;
 }
 
-int bad_call(const OpObject* op, const char* what, PyObject* which) {
-  PyErr_Format(PyExc_TypeError, which ? "%U(): %s %R" : "%U(): %s", op->name, what, which);
-  return -1;
-}
-
-// Spreads `out` over the outputs. 0: done. 1: one is not an Array. -1: error set.
+// Spreads `out` over the outputs. 0: done. 1: something is not an Array or not a tuple of them.
 int parse_out(const OpObject* op, Parsed& p) {
   if (!p.out) return 0;
   if (op->out_count == 1) {
     p.outs[0] = p.out;
     return !is_array(p.out);
   }
-  if (!PyTuple_CheckExact(p.out) || PyTuple_GET_SIZE(p.out) != op->out_count)
-    return bad_call(op, "takes out as a tuple with one array or None for each output, not", p.out);
+  if (!PyTuple_CheckExact(p.out) || PyTuple_GET_SIZE(p.out) != op->out_count) return 1;
   int result = 0;
   for (int i = 0; i < op->out_count; ++i) {
     PyObject* a = PyTuple_GET_ITEM(p.out, i);
@@ -171,16 +165,16 @@ int parse_out(const OpObject* op, Parsed& p) {
   return result;
 }
 
-// 0: parsed. 1: some operand is not an Array, Python coerces. -1: error set.
+// 0: parsed. 1: some operand is not an Array or the call does not fit: Python coerces or refuses.
 int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames, Parsed& p) {
   int result = 0;
   for (int i = 0; i < op->attr_count; ++i) p.attrs[i] = op->attrs[i].initial;
   if (op->variadic) {
-    if (nargs != 1) return bad_call(op, "takes one list of arrays", nullptr);
+    if (nargs != 1) return 1;
     PyObject* list = args[0];
     if (!PyList_CheckExact(list) && !PyTuple_CheckExact(list)) return 1;
     p.count = int(PySequence_Fast_GET_SIZE(list));
-    if (p.count == 0) return bad_call(op, "needs at least one array", nullptr);
+    if (p.count == 0) return 1;
     if (p.count >= int(kMaxOperands)) return 1;
     for (int i = 0; i < p.count; ++i) {
       p.arrays[i] = PySequence_Fast_GET_ITEM(list, i);
@@ -188,8 +182,7 @@ int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwn
     }
   } else {
     p.count = op->array_count;
-    if (nargs > size_t(op->array_count))
-      return bad_call(op, "takes fewer positional arguments", nullptr);
+    if (nargs > size_t(op->array_count)) return 1;
     for (int i = 0; i < p.count; ++i) p.arrays[i] = i < int(nargs) ? args[i] : nullptr;
   }
   uint32_t given = 0;
@@ -208,23 +201,19 @@ int parse(const OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwn
       continue;
     }
     i = op->variadic ? -1 : find_name(op->array_names, sizeof(PyObject*), op->array_count, name);
-    if (i < 0) return bad_call(op, "has no argument", name);
-    if (p.arrays[i]) return bad_call(op, "got an argument twice:", name);
+    if (i < 0) return 1;
+    if (p.arrays[i]) return 1;
     p.arrays[i] = value;
   }
   for (int i = 0; i < op->attr_count; ++i)
-    if (op->attrs[i].required && !(given & (1u << i)))
-      return bad_call(op, "needs the keyword argument", op->attrs[i].name);
-  if (const int bad = parse_out(op, p)) {
-    if (bad < 0) return -1;
-    result = 1;
-  }
+    if (op->attrs[i].required && !(given & (1u << i))) return 1;
+  if (parse_out(op, p)) result = 1;
   if (op->variadic) return result;
   for (int i = 0; i < p.count; ++i) {
     PyObject*& a = p.arrays[i];
     if (a == Py_None) a = nullptr;
     if (!a) {
-      if (i < op->required_count) return bad_call(op, "needs the operand", op->array_names[i]);
+      if (i < op->required_count) return 1;
     } else if (!is_array(a)) {
       result = 1;
     }
@@ -427,9 +416,7 @@ PyObject* execute(Plan& plan, const Parsed& p, int out_count, Queue& queue) {
 
 PyObject* call_checked(OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   Parsed p;
-  const int parsed = parse(op, args, nargs, kwnames, p);
-  if (parsed < 0) return nullptr;
-  if (parsed > 0) {
+  if (parse(op, args, nargs, kwnames, p)) {
     PyObject* kwargs = PyDict_New();
     const Py_ssize_t nkw = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     for (Py_ssize_t k = 0; kwargs && k < nkw; ++k)

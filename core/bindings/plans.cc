@@ -54,7 +54,8 @@ nb::dict plan_record(const Plan& p) {
   nb::dict d;
   d["id"] = p.id, d["op"] = p.op_name, d["device"] = p.device->name;
   d["backend"] = p.device->instance->name, d["kernel"] = p.kernel, d["library"] = p.library;
-  d["state"] = p.state, d["signature"] = p.signature, d["decomposed"] = p.decomposed;
+  d["numerics"] = p.numerics, d["state"] = p.state, d["signature"] = p.signature,
+  d["decomposed"] = p.decomposed;
   d["composite"] = bool(p.composite);
   d["calls"] = p.calls.load(), d["time_ns"] = p.time_ns.load(), d["cost_ns"] = p.cost_ns;
   return d;
@@ -92,10 +93,11 @@ void bind_plans(nb::module_& m) {
       .def_prop_ro("workspace_bytes", [](const PlanRef& p) { return p.plan->workspace_bytes; })
       .def("describe",
            [](PlanRef& p, const std::string& op_name, const std::string& state,
-              const std::string& signature, bool decomposed, double cost_ns, bool release_gil) {
+              const std::string& signature, bool decomposed, double cost_ns, bool release_gil,
+              const std::string& numerics) {
              p.plan->op_name = op_name, p.plan->state = state, p.plan->signature = signature;
              p.plan->decomposed = decomposed, p.plan->cost_ns = cost_ns;
-             p.plan->release_gil = release_gil;
+             p.plan->release_gil = release_gil, p.plan->numerics = numerics;
            })
       // One (dtype, shape) for each output of the op; None for one that is absent.
       .def("set_outputs",

@@ -2,8 +2,9 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+import anyhal.runtime.methods  # sets the methods of Array
 from anyhal._core import Array
-from anyhal.dispatch import explain
+from anyhal.dispatch import explain, facts
 from anyhal.errors import (
     BackendLoadError,
     CancelledError,
@@ -13,6 +14,7 @@ from anyhal.errors import (
     HalTimeoutError,
     InternalError,
     InvalidArgumentError,
+    InvalidTypeError,
     NotFoundError,
     OutOfMemoryError,
     UnsupportedError,
@@ -113,7 +115,6 @@ from anyhal.runtime.device import (
     counters,
     device,
     devices,
-    facts,
     ledger,
     load_backend,
     receipts,
@@ -136,6 +137,7 @@ __all__ = [
     "HalTimeoutError",
     "InternalError",
     "InvalidArgumentError",
+    "InvalidTypeError",
     "NotFoundError",
     "OutOfMemoryError",
     "Queue",
@@ -173,6 +175,7 @@ __all__ = [
     "exp",
     "explain",
     "expm1",
+    "facts",
     "facts",
     "floor",
     "floor_divide",

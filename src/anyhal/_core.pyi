@@ -9,7 +9,7 @@ ABI_VERSION: str
 REGISTRY_VERSION: int
 
 class Array:
-    """An n-dimensional array on a device. Methods: anyhal/runtime/array.py."""
+    """An n-dimensional array on a device. Methods: anyhal/runtime/methods.py."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -20,7 +20,7 @@ class Array:
     _device_name: str
     _dense: bool
     _span_bytes: int
-    # Set at import by anyhal/runtime/array.py:
+    # Set at import by anyhal/runtime/methods.py:
     dtype: str
     device: Any
     nbytes: int
@@ -43,6 +43,7 @@ class Array:
     def __truediv__(self, other: Any) -> Array: ...
     def __matmul__(self, other: Any) -> Array: ...
     def __neg__(self) -> Array: ...
+    def __pos__(self) -> Array: ...
 
 class Op:
     spec: Any
@@ -119,7 +120,14 @@ class Plan:
     record: dict[str, Any]
     workspace_bytes: int
     def describe(
-        self, op: str, state: str, signature: str, decomposed: bool, cost_ns: float, gil: bool
+        self,
+        op: str,
+        state: str,
+        signature: str,
+        decomposed: bool,
+        cost_ns: float,
+        gil: bool,
+        numerics: str,
     ) -> None: ...
     def set_outputs(self, outs: list[tuple[int, list[int]] | None]) -> None: ...
     def run(self, arrays: list[Array | None], queue: NativeQueue) -> None: ...

@@ -3,6 +3,7 @@ SPDX-License-Identifier: Apache-2.0
 
 HalError
 ├── InvalidArgumentError (ValueError)      the call itself is wrong; nothing ran
+│   └── InvalidTypeError (TypeError)       it does not fit the signature: count, name or type
 ├── UnsupportedError (NotImplementedError) nothing here can run it; `reason` says why
 ├── OutOfMemoryError (MemoryError)         `ledger` holds the numbers, never a buffer
 ├── DeviceLostError (RuntimeError)         sticky on that device alone
@@ -29,6 +30,7 @@ __all__ = [
     "HalTimeoutError",
     "InternalError",
     "InvalidArgumentError",
+    "InvalidTypeError",
     "NotFoundError",
     "OutOfMemoryError",
     "UnsupportedError",
@@ -45,6 +47,13 @@ class InvalidArgumentError(HalError, ValueError):
     """The call is wrong (shape, dtype, device, aliasing, value); nothing was queued or written."""
 
     code = "invalid_argument"
+
+
+class InvalidTypeError(InvalidArgumentError, TypeError):
+    """The call does not fit the signature: too many operands, an unknown name, a wrong type.
+
+    Also a TypeError, which is what Python's own protocols (len, iter, index) look for.
+    """
 
 
 class UnsupportedError(HalError, NotImplementedError):

@@ -77,13 +77,14 @@ def test_a_comment_is_not_layout(include: Path) -> None:
 
 def test_a_new_version_needs_the_old_header(include: Path) -> None:
     before = (include / "backend.h").read_text()
+    kept = sum(1 for path in (include / "history").iterdir() if path.is_dir())
     version = raise_minor(include)
     edit(include, LAST_FIELD, LAST_FIELD + "  uint64_t more;\n")
     with pytest.raises(abi_layout.LayoutError, match=f"header of contract {version} is missing"):
         abi_layout.record(include)
     keep_old(include, version, before)
     abi_layout.record(include)
-    assert "1 earlier version(s) kept" in abi_layout.check(include)
+    assert f"{kept + 1} earlier version(s) kept" in abi_layout.check(include)
 
 
 def test_a_kept_header_may_not_be_edited(include: Path) -> None:

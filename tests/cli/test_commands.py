@@ -111,7 +111,7 @@ def test_version_names_core_contract_and_backends() -> None:
     done = anyhal("--version")
     assert done.returncode == 0, done.stderr
     first, core, abi, *backends = done.stdout.splitlines()
-    assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.1"
+    assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.2"
     assert [line.split()[1] for line in backends] == ["cpu", "cpu_ref", "dayone"]
     assert all("self-tested" in line for line in backends)
 
@@ -142,3 +142,40 @@ def test_a_changed_library_is_refused_by_hash(tmp_path: Path) -> None:
     assert str(tmp_path) in done.stdout and done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert "BackendLoadError" in last and "hash" in last
+
+
+def test_visible_devices_that_are_not_here_are_named() -> None:
+    done = anyhal("devices", "--json", ANYHAL_VISIBLE_DEVICES="cpu,cpu_reff:0")
+    (note,) = read(done)["notes"]
+    assert "'cpu_reff:0'" in note and "did you mean cpu_ref:0?" in note
+    assert done.stderr == f"anyhal: warning: {note}\n"
+    quiet = anyhal("devices", "--json", ANYHAL_VISIBLE_DEVICES="cpu,cpu_reff:0", ANYHAL_LOG="error")
+    assert quiet.stderr == "" and read(quiet)["notes"] == [note]
+    assert read(anyhal("devices", "--json"))["notes"] == []
+
+
+@pytest.mark.parametrize("names", ["cpux:0,other", ","])
+def test_nothing_left_visible_is_an_error(names: str) -> None:
+    for arguments in (["devices"], ["explain", "softmax f32[4]"]):
+        done = anyhal(*arguments, ANYHAL_VISIBLE_DEVICES=names)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "no device is left visible" in done.stderr
+
+
+def test_a_misspelt_variable_and_a_missing_folder_are_noted(tmp_path: Path) -> None:
+    done = anyhal(
+        "devices", "--json", ANYHAL_BACKEND_PATH=str(tmp_path / "gone"), ANYHAL_BACKENDS_PATH="/x"
+    )
+    folder, variable = read(done)["notes"]
+    assert str(tmp_path / "gone") in folder and "No such file" in folder
+    assert "did you mean ANYHAL_BACKEND_PATH?" in variable
+
+
+def test_explain_states_the_work_and_that_no_cost_was_stated() -> None:
+    document = read(anyhal("explain", "matmul f32[4,8] f32[8,16]", "--json"))
+    assert document["work"] == {"flops": 2 * 4 * 8 * 16, "bytes": 4 * (4 * 8 + 8 * 16 + 4 * 16)}
+    costs = [document["cost_ns"], *(c["cost_ns"] for c in document["candidates"])]
+    assert 0 not in costs
+    if document["cost_ns"] is None:
+        table = anyhal("explain", "matmul", "f32[4,8]", "f32[8,16]", COLUMNS="200").stdout
+        assert "work: 1024 flops, 896 bytes; cost: not stated by the backend" in table

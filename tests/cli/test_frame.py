@@ -5,12 +5,21 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args, get_type_hints
 
 import pytest
 
-from anyhal.cli import devices
+from anyhal import cli
+from anyhal.cli import devices, run_tables
+from anyhal.cli.run import Outcome
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 
 
@@ -100,3 +109,151 @@ def test_a_closed_stdout_is_no_traceback() -> None:
         timeout=120,
     )
     assert "Traceback" not in done.stderr
+
+
+PROGRAM = "from anyhal_command import main; main()"
+
+
+def interrupted_at(module: str, folder: Path, after: str = "") -> subprocess.CompletedProcess[str]:
+    """The command, with Ctrl-C arriving while `module` is imported by somebody who swallows it."""
+    (folder / f"{module}.py").write_text(
+        "import os, signal\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    for _ in range(1000): pass\n"
+        f"except BaseException:\n    pass\n{after}"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, "devices"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
+    )
+
+
+@pytest.mark.parametrize("module", ["numpy", "ml_dtypes", "typer"])
+def test_ctrl_c_while_the_command_loads_is_one_line(module: str, tmp_path: Path) -> None:
+    done = interrupted_at(module, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "anyhal: interrupted\n")
+
+
+def test_an_ignored_ctrl_c_stays_ignored_while_the_command_loads(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for a background job
+    try:
+        done = interrupted_at("numpy", tmp_path, "os._exit(7)\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.returncode == 7, done.stderr
+
+
+def test_the_console_script_loads_nothing_before_it_guards_against_ctrl_c() -> None:
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    module, _, function = project["project"]["scripts"]["anyhal"].partition(":")
+    code = (
+        f"import sys; from {module} import {function};"
+        "print(sorted({'anyhal', 'numpy', 'typer', 'typing', 'inspect'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert f"src/{module}" in project["tool"]["scikit-build"]["wheel"]["packages"]
+
+
+COMMANDS = [
+    [],
+    ["--help"],
+    ["--version"],
+    ["devices"],
+    ["devices", "--json"],
+    ["devices", "--capabilities"],
+    ["devices", "--help"],
+    ["explain", "matmul f32[4,8] f32[8,16]"],
+    ["explain", "matmul f32[4,8] f32[8,16]", "--json"],
+    ["run", "--help"],
+]
+
+
+def into(output: int, *arguments: str, unbuffered: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+    )
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_full_disk_is_one_line_that_says_so(arguments: list[str], unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = into(full.fileno(), *arguments, unbuffered=unbuffered)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "writing the output: no space left on device" in done.stderr
+    assert "Errno" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_reader_that_has_left_is_no_news(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = into(writing, *arguments)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def text_options() -> list[tuple[str, str]]:
+    """Every option of every command that takes a text."""
+    found = []
+    for name in cli.COMMANDS:
+        function = getattr(import_module(f"anyhal.cli.{name}"), name)
+        for parameter, hint in get_type_hints(function, include_extras=True).items():
+            kind, *about = get_args(hint) or (hint,)
+            is_option = any(type(each).__name__ == "OptionInfo" for each in about)
+            if is_option and str in (kind, *get_args(kind)):
+                found.append((name, f"--{parameter.replace('_', '-')}"))
+    return found
+
+
+def test_the_commands_have_options_that_take_a_text() -> None:
+    assert {("explain", "--device"), ("run", "--fallback")} <= set(text_options())
+
+
+@pytest.mark.parametrize("value", ["", " "])
+@pytest.mark.parametrize(("command", "option"), text_options())
+def test_an_empty_option_is_refused_and_not_taken_for_none(
+    command: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operands = {"explain": ["softmax f32[4]"], "run": ["model", "prompt"]}
+    status = cli._run([command, *operands.get(command, []), option, value])
+    said = capsys.readouterr()
+    assert (status, said.out) == (1, "")
+    assert said.err.count("\n") == 1 and f"{option} is empty" in said.err
+
+
+def test_an_empty_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._run(["run", "", "prompt"]) == 1
+    assert "the model's name is empty" in capsys.readouterr().err
+
+
+def test_devices_shows_what_was_asked_for_and_not_found(capsys: pytest.CaptureFixture[str]) -> None:
+    noted = Facts(FACTS.devices, notes=("V names 'x', which no device here has",))
+    assert devices._document(noted, {})["notes"] == ["V names 'x', which no device here has"]
+    devices._print_devices(noted)
+    assert "note: V names 'x'" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_was_not_timed_is_no_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"op": "copy", "backend": "chip", "device": "chip:0", "state": "self-tested"}
+    row |= {"calls": 2, "decomposed": False}
+    generation = SimpleNamespace(token_ids=[1], prefill_tokens_per_s=None, decode_tokens_per_s=None)
+    for time_ms, shown in ((None, "not timed"), (3.0, "3.0")):
+        routes = [row | {"time_ms": time_ms}]
+        outcome = Outcome("chip:0", generation, routes)  # type: ignore[arg-type]
+        run_tables.who_ran_what(outcome)
+        run_tables.routes_by_op(outcome)
+        first, second = capsys.readouterr().err.split("routes on")
+        assert shown in first and shown in second
+        assert " 0.0 " not in first + second

@@ -114,7 +114,7 @@ def test_dev_01_a_list_with_a_second_choice_goes_on() -> None:
     ran = run_with(
         "fail=main:not_found",
         "print(hal.select_backend('fake|cpu_ref').name)\n"
-        "print([r.sentence for r in hal.facts().refused])\n",
+        "from anyhal.runtime.device import facts; print([r.sentence for r in facts().refused])\n",
     )
     assert ran.stdout.startswith("cpu_ref:0"), ran.stdout + ran.stderr
     assert "libfake_vendor.so.1 is not installed" in ran.stdout

@@ -152,6 +152,8 @@ def test_sampling_is_seeded(model: str) -> None:
         (["MODEL", "x", "--max-tokens", "0"], "use 1 or more"),
         (["MODEL", "x", "--temperature", "-1"], "temperature"),
         (["MODEL", "x", "--device", "absent:7"], "absent"),
+        (["MODEL", "x", "--device", "", "--every-device"], "--device is empty"),
+        (["", "x"], "the model's name is empty"),
         (["MODEL", "x" * 500], "context holds 192"),
     ],
 )
@@ -185,6 +187,15 @@ def test_ctrl_c_while_running(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err.strip() == "anyhal: interrupted"
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--every-device",)], ids=" ".join)
+def test_a_full_disk_is_one_line_that_says_so(model: str, options: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        process = start(model, "Hello", "--raw", "--max-tokens", "2", *options, stdout=full)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert err.count("\n") == 1 and "writing the output: no space left on device" in err
 
 
 def test_a_reader_that_leaves(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import anyhal as hal
+from anyhal.runtime import context
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -210,4 +212,135 @@ def test_integers_out_of_range_are_refused_and_never_wrap(value: int) -> None:
     with pytest.raises(hal.InvalidArgumentError, match="holds -128 to 127"):
         hal.zeros((1,), dtype="int8").set(200)
     assert hal.asarray([255, 0], dtype="uint8").numpy().tolist() == [255, 0]
+    assert hal.zeros((1,), dtype="uint8").set(200).item() == 200
     assert hal.asarray([3e9, np.nan, -1.0], dtype="uint8").numpy().tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (True, "bool"),
+        (7, "int64"),
+        (-(2**63), "int64"),
+        (7.0, "float32"),
+        (float("inf"), "float32"),
+        (np.float64(7), "float64"),
+        (np.int8(7), "int8"),
+        (np.bool_(True), "bool"),
+    ],
+    ids=repr,
+)
+def test_full_and_asarray_agree_on_the_dtype_of_a_value(value: Any, kind: str) -> None:
+    """Array API: the default integer, boolean or floating dtype by the value's own type."""
+    filled, made = hal.full((2,), value), hal.asarray(value)
+    assert (filled.dtype, made.dtype) == (kind, kind)
+    assert filled.numpy().tolist() == [made.item()] * 2
+    assert hal.full((2,), made).dtype == kind
+    if not isinstance(value, np.generic):
+        assert hal.asarray([value]).dtype == hal.asarray([[value]]).dtype == kind
+
+
+def test_a_dtype_that_is_given_wins_over_the_value() -> None:
+    assert hal.full((2,), 7, dtype="float32").dtype == "float32"
+    assert hal.full((2,), 7.9, dtype="int32").numpy().tolist() == [7, 7]
+    assert hal.full((1,), 1 << 70, dtype="float32").numpy().tolist() == [2.0**70]
+    assert (hal.zeros((2,)).dtype, hal.ones((2,)).dtype) == ("float32", "float32")
+    assert hal.asarray([1, 2.5]).dtype == "float32" and hal.asarray([]).dtype == "float32"
+    assert hal.arange(np.float32(2.5)).dtype == "float32"
+
+
+def test_unary_plus_is_a_copy_of_numbers() -> None:
+    for kind in ("float32", "bfloat16", "int64", "uint8"):
+        x = hal.asarray([1, 2], dtype=kind)
+        y = +x
+        x.set(0)
+        assert (y.dtype, y.numpy().tolist()) == (kind, [1, 2])
+    for bad in (hal.asarray(True), hal.frombuffer(np.zeros(20, np.uint8), "q4_1", (32,))):
+        with pytest.raises(hal.UnsupportedError, match="positive"):
+            operator.pos(bad)
+
+
+UNARY = {"pos": X, "neg": X, "abs": -X, "invert": X.astype(np.int32)}
+BINARY = ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow"]
+BITWISE = ["and", "or", "xor", "lshift", "rshift"]
+COMPARISONS = ["eq", "ne", "lt", "le", "gt", "ge"]
+
+
+@pytest.mark.parametrize("slot", UNARY)
+def test_unary_operators_are_those_of_the_array_api(slot: str) -> None:
+    x = UNARY[slot]
+    np.testing.assert_array_equal(
+        getattr(operator, slot)(hal.asarray(x)).numpy(), getattr(operator, slot)(x)
+    )
+
+
+@pytest.mark.parametrize("slot", [*BINARY, *BITWISE, *COMPARISONS])
+def test_binary_operators_are_those_of_the_array_api(slot: str) -> None:
+    kind = np.int32 if slot in BITWISE else np.float32
+    x, y = (X % 5 + 1).astype(kind), (X % 3 + 1).astype(kind)
+    number: Any = 2 if slot in BITWISE else 2.0
+    name = {"and": "and_", "or": "or_"}.get(slot, slot)
+    apply = getattr(operator, name)
+    a, b = hal.asarray(x), hal.asarray(y)
+    for got, want in (
+        (apply(a, b), apply(x, y)),
+        (apply(a, number), apply(x, number)),
+        (apply(number, a), apply(number, x)),
+    ):
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-6)
+    if slot not in COMPARISONS:
+        before, view = hal.asarray(x), hal.asarray(x)
+        after = getattr(operator, f"i{slot}")(before, b)
+        np.testing.assert_allclose(after.numpy(), apply(x, y), rtol=1e-6)
+        np.testing.assert_array_equal(view.numpy(), x)
+
+
+def test_one_element_becomes_a_python_number_and_more_do_not() -> None:
+    one = hal.asarray([[2]])
+    assert (bool(one), int(one), float(one), complex(one)) == (True, 2, 2.0, 2 + 0j)
+    assert operator.index(one) == 2 and [10, 20, 30][one] == 30
+    assert len(hal.asarray(X)) == 2 and [r.shape for r in hal.asarray(X)] == [(3, 4)] * 2
+    for read in (bool, int, float, complex, operator.index):
+        with pytest.raises(hal.InvalidArgumentError, match="24 elements"):
+            read(hal.asarray(X))
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda: len(hal.asarray(1.0)), "a 0-d array has no length"),
+        (lambda: iter(hal.asarray(1.0)), "a 0-d array has no length"),
+        (lambda: operator.index(hal.asarray(1.5)), "it is no integer"),
+        (lambda: operator.setitem(hal.asarray(X), 0, 1), "write a\\[key\\].set"),
+    ],
+)
+def test_protocols_an_array_does_not_have_are_refused_as_type_errors(use: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=words) as caught:
+        use()
+    assert isinstance(caught.value, hal.InvalidArgumentError)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_int_is_not_read_as_one(value: float) -> None:
+    with pytest.raises(hal.InvalidArgumentError, match=f"it holds {value}"):
+        int(hal.asarray(value))
+
+
+def test_reprs_say_what_and_where() -> None:
+    where = hal.device()
+    queue = hal.Queue()
+    assert repr(where) == f"Device('{where.name}', {where.fact.state})"
+    assert repr(queue).startswith(f"Queue('{where.name}', ") and "completed" in repr(queue)
+    assert repr(queue.signal()).startswith("Event(")
+    recorded = hal.Graph()
+    assert repr(recorded) == f"Graph('{where.name}', nothing recorded)"
+    x = hal.asarray(X)
+    with recorded:
+        y = x + x
+        assert repr(recorded) == f"Graph('{where.name}', recording, 1 calls so far)"
+        assert repr(y).startswith(f"Array(f32[2,3,4], {where.name}, values not readable")
+    assert repr(recorded) == f"Graph('{where.name}', 1 calls recorded)"
+    scope = hal.use(device=where, fallback="never")
+    assert repr(scope) == f"use(device='{where.name}', fallback='never')"
+    with scope:
+        assert repr(context.current()) == f"Choice('{where.name}', fallback='never')"

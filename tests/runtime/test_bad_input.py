@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import anyhal as hal
+from anyhal import _core
+from anyhal.runtime import context
 
 
 def ones(*shape: int) -> Any:
@@ -47,7 +49,7 @@ def test_num_22_views_that_do_not_overlap_stay_outputs() -> None:
 @pytest.mark.parametrize("count", [19, 20, 25, 300])
 def test_concat_of_many_writes_where_out_says(count: int) -> None:
     out = hal.empty((count, 2))
-    hal.concat([hal.full((1, 2), i) for i in range(count)], axis=0, out=out)
+    hal.concat([hal.full((1, 2), float(i)) for i in range(count)], axis=0, out=out)
     np.testing.assert_array_equal(out.numpy()[:, 0], np.arange(count))
 
 
@@ -69,6 +71,17 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "queue that is a number": (lambda: scoped(queue=3), "queue is a int; pass a Queue"),
     "policy that is a number": (lambda: scoped(policy=3), "pass a Policy"),
     "receipts that are text": (lambda: scoped(receipts="yes"), "pass a bool"),
+    "pool that is none": (lambda: hal.empty((2,), pool="cach"), "did you mean 'cache'"),
+    "text in a sequence": (lambda: hal.arange("x"), "arange: 'x' is a str"),
+    "view of a number": (lambda: hal.reshape(3, 2), "reshape: a int is no Array"),
+    "order of a number": (lambda: hal.permute_dims(3), "permute_dims: a int is no Array"),
+    "spread of a number": (lambda: hal.broadcast_to(3, (3,)), "broadcast_to: a int is no Array"),
+    "shape of text": (lambda: ones(2).reshape("x"), "sizes are whole numbers"),
+    "text as numbers": (lambda: hal.asarray(["3"], dtype="float32"), "it holds text"),
+    "complex as floats": (lambda: hal.asarray([1j], dtype="float32"), "no dtype here is complex"),
+    "complex filling": (lambda: hal.full((2,), 1j), "full: .* no dtype here is complex"),
+    "dates": (lambda: hal.asarray(np.datetime64("2020-01-01")), "it holds dates"),
+    "integer beyond int64": (lambda: hal.full((2,), 1 << 70), "71 bits is too large"),
     "no exporter": (lambda: hal.from_dlpack(3), "int has no __dlpack__"),
 }
 
@@ -90,15 +103,41 @@ def test_scopes_closed_out_of_order_are_reported() -> None:
 
 
 def close_out_of_order() -> None:
-    outer, inner = hal.use(device="cpu_ref:0"), hal.use(device="cpu:0")
+    before = context.current()
+    outer, inner = hal.use(device="cpu_ref:0", receipts=True), hal.use(device="cpu:0")
     outer.__enter__()
     inner.__enter__()
     with pytest.raises(hal.InvalidArgumentError, match="reverse order"):
         outer.__exit__()
-    with pytest.raises(hal.InvalidArgumentError, match="reverse order"):
-        inner.__exit__()
+    assert hal.device().name == "cpu:0"  # the inner one is still open
+    inner.__exit__()
+    assert context.current() == before  # nothing of the outer one came back
+    assert not _core.receipts_on()
     with pytest.raises(hal.InvalidArgumentError, match="not open"):
         inner.__exit__()
+
+
+def test_scopes_closed_inside_out_leave_the_one_around_them() -> None:
+    a, b, c = (hal.use(device=name) for name in ("cpu_ref:0", "cpu:0", "dayone:0"))
+    with hal.use(device="cpu_ref:0", fallback="never"):
+        around = context.current()
+        for scope in (a, b, c):
+            scope.__enter__()
+        for scope in (b, a):
+            with pytest.raises(hal.InvalidArgumentError, match="reverse order"):
+                scope.__exit__()
+        assert hal.device().name == "dayone:0"
+        c.__exit__()
+        assert context.current() == around
+
+
+def test_a_scope_that_was_inherited_is_not_taken_from_its_task() -> None:
+    with hal.use(device="cpu_ref:0") as scope:
+        inside = context.current()
+        with pytest.raises(hal.InvalidArgumentError, match="where they were opened"):
+            copy_context().run(scope.__exit__)
+        assert context.current() == inside
+        scope.__enter__()  # what the with statement is going to close
 
 
 def test_a_scope_closed_in_another_thread_is_reported() -> None:

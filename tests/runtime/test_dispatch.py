@@ -227,3 +227,14 @@ def test_the_debug_pool_hands_out_nan_bytes_and_says_what_it_cannot_read() -> No
     assert run(program, ANYHAL_DEBUG_POOL="1").stdout.strip() == "[nan nan nan]"
     assert "neither yes nor no" in run(program, ANYHAL_DEBUG_POOL="perhaps").stderr
     assert "log level" in run(program, ANYHAL_LOG="loud").stderr
+
+
+def test_a_route_that_was_not_timed_has_no_time() -> None:
+    program = (
+        "import anyhal as hal\n"
+        "x = hal.ones((4, 4)); hal.exp(x)\n"
+        "print([r['time_ms'] for r in hal.routes() if r['op'] == 'unary'])\n"
+        "with hal.use(receipts=True): hal.exp(x)\n"
+        "print([r['time_ms'] > 0 for r in hal.routes() if r['op'] == 'unary'])"
+    )
+    assert run(program).stdout.splitlines() == ["[None]", "[True]"]

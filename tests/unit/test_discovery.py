@@ -24,7 +24,7 @@ def elf(machine: int = MACHINE, tail: bytes = b"") -> bytes:
 
 def toml(name: str, extra: str = "") -> str:
     return (
-        f'name = "{name}"\nvendor = "tests"\nlibrary = "libanyhal_{name}.so"\nabi = "0.1"\n'
+        f'name = "{name}"\nvendor = "tests"\nlibrary = "libanyhal_{name}.so"\nabi = "0.2"\n'
         f'licence = "Apache-2.0"\nsummary = "made by a test"\nrank = 1\n{extra}'
     )
 
@@ -72,7 +72,7 @@ def test_a_folder_may_be_a_backend_itself(tmp_path: Path) -> None:
             "not a file name",
             "without a folder",
         ),
-        (toml("chip").replace('"0.1"', '"new"'), "is not a version", "write it like 0.1"),
+        (toml("chip").replace('"0.2"', '"new"'), "is not a version", "write it like 0.1"),
         (toml("chip", "[hardware]\nmachin = []"), "hardware.machin is not known", "machine?"),
         (toml("chip", "[hardware]\nmachine = [1]"), "other than text", "correct it"),
         (toml("chip", "[[libraries]]\nfile = 'x'"), "libraries.setting is missing", "add it"),
@@ -288,3 +288,47 @@ def test_discovery_opens_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     before = Path("/proc/self/maps").read_text().count(".so")
     assert one(tmp_path).error is None
     assert Path("/proc/self/maps").read_text().count(".so") == before
+
+
+def notes_of(*roots: Path) -> dict[str, str]:
+    """The discovery's notes, by the path that each is about."""
+    found = discover(roots=[Root(path, "a test") for path in roots], hashes={})
+    return {note.split(" (a test)")[0].removeprefix("looking for backends in "): note
+            for note in found.notes}  # fmt: skip
+
+
+def test_places_that_give_nothing_are_noted(tmp_path: Path) -> None:
+    loop, file, empty, gone = (tmp_path / name for name in ("loop", "file", "empty", "gone"))
+    loop.symlink_to(loop)
+    file.touch()
+    empty.mkdir()
+    notes = notes_of(loop, file, empty, gone)
+    assert "symbolic links" in notes[str(loop)]
+    assert "Not a directory" in notes[str(file)]
+    assert "holds a backend.toml" in notes[str(empty)]
+    assert "No such file" in notes[str(gone)]
+    assert all("; " in note for note in notes.values())
+
+
+def test_a_bad_entry_costs_only_itself_and_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("chip", "locked"):
+        make(tmp_path, name)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "readme.txt").touch()
+    (tmp_path / "no_backend").mkdir()
+    inside = discovery._holds_manifest
+
+    def refuse(folder: Path) -> bool:  # root reads everything, so the refusal is made here
+        if folder.name == "locked":
+            raise PermissionError(13, "Permission denied", str(folder))
+        return inside(folder)
+
+    monkeypatch.setattr(discovery, "_holds_manifest", refuse)
+    found = discover(roots=[Root(tmp_path, "a test")], hashes={})
+    assert [record.name for record in found.backends] == ["chip"]
+    notes = notes_of(tmp_path)
+    assert {Path(path).name for path in notes} == {"loop", "dangling", "locked"}
+    assert "Permission denied" in notes[str(tmp_path / "locked")]

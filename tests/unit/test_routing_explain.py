@@ -11,7 +11,15 @@ import pytest
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.ops._spec import describe
 from anyhal.routing import explain, policy
-from anyhal.routing.facts import CallFact, Candidate, Contract, DeviceFact, OperandFact, Verdict
+from anyhal.routing.facts import (
+    CallFact,
+    Candidate,
+    Contract,
+    DeviceFact,
+    OperandFact,
+    Verdict,
+    Work,
+)
 
 
 def test_operands_attributes_and_the_result() -> None:
@@ -61,3 +69,15 @@ def test_decision_as_json() -> None:
     assert [c["accepts"] for c in data["candidates"]] == [True, False]
     assert data["refusals"][0]["form"] == "decomposed"
     assert "not decomposed on host:0" in str(decision)
+
+
+def test_a_cost_that_nobody_stated_is_null_and_not_zero() -> None:
+    device = DeviceFact("host:0", "host", state="self-tested")
+    call = CallFact("matmul", (), work=Work(1024.0, 896.0))
+    silent = Candidate(device, "fused", (("matmul", Verdict("yes")),))
+    decision = policy.weigh(call, [silent], Contract(), policy.DEFAULT)
+    data = explain.as_dict(decision)
+    (candidate,) = data["candidates"]
+    assert data["cost_ns"] is candidate["cost_ns"] is candidate["verdicts"][0]["cost_ns"] is None
+    assert data["work"] == {"flops": 1024.0, "bytes": 896.0}
+    assert "work: 1024 flops, 896 bytes; cost: not stated by the backend" in str(decision)

@@ -287,3 +287,22 @@ def test_a_decision_is_the_same_again_from_the_same_facts() -> None:
     for order in itertools.permutations(candidates):
         again = policy.decide(call(), list(order), Contract(fallback="any"))
         assert (again.choice, again.form) == ("host:0", "decomposed")
+
+
+def test_visible_names_that_no_device_has_are_notes() -> None:
+    facts = Facts((HOST, PLAIN), notes=("an earlier one",))
+    seen = policy.limit_visible(facts, ("host", "plian:0", "zzz"), "VISIBLE")
+    earlier, misspelt, unknown = seen.notes
+    assert earlier == "an earlier one"
+    assert "VISIBLE names 'plian:0'" in misspelt and "did you mean plain:0?" in misspelt
+    assert "'zzz'" in unknown and "here: host, host:0, plain, plain:0" in unknown
+    assert policy.limit_visible(facts, ("host", "plain"), "VISIBLE").notes == facts.notes
+
+
+@pytest.mark.parametrize("names", [(), ("hosst",), ("a", "b")])
+def test_nothing_left_visible_is_an_error(names: tuple[str, ...]) -> None:
+    with pytest.raises(NotFoundError, match="no device is left visible") as caught:
+        policy.limit_visible(Facts((HOST, PLAIN)), names, "VISIBLE")
+    assert "unset VISIBLE" in str(caught.value)
+    # A machine without devices is not the list's fault.
+    assert policy.limit_visible(Facts(), names, "VISIBLE").devices == ()

@@ -109,8 +109,8 @@ struct Promise {
   uint32_t accumulate = 0;   // bit c: anyhal_accumulate c
   uint32_t determinism = 0;  // bit d: anyhal_determinism d
 };
-constexpr Promise kExact = {0, 1u << ANYHAL_DETERMINISM_BATCH_INVARIANT |
-                                   1u << ANYHAL_DETERMINISM_CROSS_DEVICE};
+constexpr Promise kExact = {
+    0, 1u << ANYHAL_DETERMINISM_BATCH_INVARIANT | 1u << ANYHAL_DETERMINISM_CROSS_DEVICE};
 constexpr Promise kBatchInvariant = {0, 1u << ANYHAL_DETERMINISM_BATCH_INVARIANT};
 
 struct Row {

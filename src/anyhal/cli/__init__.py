@@ -7,26 +7,46 @@ other than 0: 1 what anyhal refused, 2 a mistake on the command line, 130 interr
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from anyhal.errors import HalError
+from anyhal.errors import HalError, InvalidArgumentError
 
 __all__ = ["main"]
 
 COMMANDS = ("devices", "explain", "run")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
+_WRITE_FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point: runs one command and leaves with its exit status."""
     status = _run(list(sys.argv[1:] if arguments is None else arguments))
     sys.exit(status)
+
+
+class _Command(TyperCommand):
+    """A command whose options, when they are given, say something."""
+
+    def invoke(self, ctx: Any) -> Any:
+        for option in self.params:
+            # An empty text is a shell variable that was not set; taking it for "not given" would
+            # run on another device than the one that was meant.
+            value = ctx.params.get(option.name or "")
+            if option.param_type_name == "option" and isinstance(value, str) and not value.strip():
+                raise InvalidArgumentError(
+                    f"reading the command line: {option.opts[0]} is empty; write its value, or"
+                    f" leave {option.opts[0]} out"
+                )
+        return super().invoke(ctx)
 
 
 def _app(arguments: Sequence[str]) -> typer.Typer:
@@ -37,7 +57,7 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     named = next((word for word in arguments if word in COMMANDS), None)
     for name in COMMANDS if named is None else (named,):
-        app.command(name)(getattr(import_module(f"{__name__}.{name}"), name))
+        app.command(name, cls=_Command)(getattr(import_module(f"{__name__}.{name}"), name))
     return app
 
 
@@ -66,19 +86,23 @@ def _options(
 def _run(arguments: list[str]) -> int:
     try:
         status = _app(arguments)(args=arguments, prog_name="anyhal", standalone_mode=False)
-        if sys.stdout is not None:  # closed before we started
-            sys.stdout.flush()  # a full disk or a closed pipe shows here, not after the exit status
+        _flush()  # a full disk or a closed pipe shows here, not after the exit status
         if status == INTERRUPTED:  # newer Typers turn Ctrl-C into this status and say nothing
             _say("interrupted")
         return status if isinstance(status, int) else 0
     except (KeyboardInterrupt, typer.Abort):
         _say("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has left; a second failure at exit would print a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not _output_failed(error):
+            _say(str(error))
+        elif not isinstance(error, BrokenPipeError):  # else the reader has left, as readers do
+            _say(
+                f"writing the output: {(error.strerror or str(error)).lower()} on standard output;"
+                " make room, or send the output elsewhere"
+            )
         return FAILED
-    except (HalError, OSError, MemoryError) as error:
+    except (HalError, MemoryError) as error:
         _say(str(error) or type(error).__name__)
         return FAILED
     except Exception as error:
@@ -90,5 +114,21 @@ def _run(arguments: list[str]) -> int:
         return USAGE
 
 
+def _flush() -> None:
+    if sys.stdout is not None:  # None: closed before we started
+        sys.stdout.flush()
+
+
+def _output_failed(error: OSError) -> bool:
+    """Whether the error is that of a write to standard output; then nothing more goes there:
+    Python would try once more at exit and print a traceback."""
+    if error.filename is not None or error.errno not in _WRITE_FAILURES:
+        return False  # a file that was opened has a name; the front ends type their own failures
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed already
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
 def _say(text: str) -> None:
-    print("anyhal: " + " ".join(text.split()), file=sys.stderr)
+    with contextlib.suppress(OSError):  # a full or closed stderr: the status still says it
+        print("anyhal: " + " ".join(text.split()), file=sys.stderr)

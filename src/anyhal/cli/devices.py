@@ -22,8 +22,9 @@ def devices(
 ) -> None:
     """List the devices found, and the backends that were refused with the reason."""
     import anyhal as hal
+    from anyhal.runtime.device import facts as find_facts
 
-    facts = hal.facts()
+    facts = find_facts()
     rows = {d.name: hal.device(d.name).capabilities() for d in facts.devices if capabilities}
     if json_:
         print(json.dumps(_document(facts, rows), allow_nan=False))
@@ -42,6 +43,7 @@ def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, 
             for r in facts.refused
         ],
         "searched": list(facts.searched),
+        "notes": list(facts.notes),
     }
 
 
@@ -86,6 +88,8 @@ def _print_devices(facts: Facts) -> None:
     for fact in facts.devices:
         if fact.note:
             console.print(f"note on {fact.name}: {escape(fact.note)}", highlight=False)
+    for note in facts.notes:
+        console.print(f"note: {escape(note)}", highlight=False, style="yellow")
     for refused in facts.refused:
         console.print(f"refused: {escape(refused.sentence)}", highlight=False, style="yellow")
 

@@ -50,11 +50,19 @@ class Options:
             (self.chat and self.json, "--chat talks to a person and --json to a program"),
             (self.chat and self.raw, "--chat needs the template that --raw leaves out"),
             (self.chat and self.every_device, "--chat runs on one device"),
-            (bool(self.device) and self.every_device, "--every-device already names all devices"),
+            (
+                self.device is not None and self.every_device,
+                "--every-device already names all devices",
+            ),
         )
         for clash, why in clashes:
             if clash:
                 raise InvalidArgumentError(f"reading the command line: {why}; leave one out")
+        if not self.model.strip():
+            raise InvalidArgumentError(
+                "reading the command line: the model's name is empty; write a model's name or a"
+                " .gguf file"
+            )
         if not self.chat and not self.prompt:
             raise InvalidArgumentError(
                 "reading the command line: there is no prompt; write one after the model or use"
@@ -135,12 +143,13 @@ def _run(options: Options) -> None:
     from anyhal.frontends.gguf.reader import open_gguf
     from anyhal.frontends.gguf.tokenizer import Tokenizer
     from anyhal.routing.policy import rank_devices
+    from anyhal.runtime.device import facts as known_devices
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     # An unknown device should not cost a download first.
-    places = rank_devices(hal.facts())
+    places = rank_devices(known_devices())
     device = None if options.every_device else _pick(options)
     with run_tables.fetch_progress() as progress:
         file = open_gguf(locate_model(options.model, progress))
@@ -158,7 +167,7 @@ def _run(options: Options) -> None:
 def _pick(options: Options) -> Any:
     import anyhal as hal
 
-    return hal.device(options.device) if options.device else hal.device()
+    return hal.device(options.device)
 
 
 def _prompt_ids(options: Options, file: GgufFile, tokenizer: Tokenizer) -> list[int]:
@@ -213,7 +222,7 @@ def _execute(program: _Program, device: Any, on_text: Callable[[str], Any]) -> O
 def _route_counts() -> dict[tuple[object, ...], tuple[int, float]]:
     import anyhal as hal
 
-    return {_route_key(row): (row["calls"], row["time_ms"]) for row in hal.routes()}
+    return {_route_key(row): (row["calls"], row["time_ms"] or 0.0) for row in hal.routes()}
 
 
 def _route_key(row: dict[str, Any]) -> tuple[object, ...]:
@@ -230,7 +239,7 @@ def _routes_since(
     for row in hal.routes():
         total = totals.setdefault(_route_key(row), [0, 0.0])
         total[0] += row["calls"]
-        total[1] += row["time_ms"]
+        total[1] += row["time_ms"] or 0.0
     rows = []
     for key, (calls, time_ms) in totals.items():
         calls_before, time_before = before.get(key, (0, 0.0))
@@ -243,11 +252,11 @@ def _routes_since(
                     "device": where,
                     "state": state,
                     "calls": int(calls - calls_before),
-                    "time_ms": round(time_ms - time_before, 3),
+                    "time_ms": round(time_ms - time_before, 3) if time_ms > time_before else None,
                     "decomposed": decomposed,
                 }
             )
-    return sorted(rows, key=lambda row: -float(row["time_ms"]))
+    return sorted(rows, key=lambda row: -(row["time_ms"] or 0.0))
 
 
 def _run_once(program: _Program, device: Any, rss_after_import: int) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from anyhal.routing.policy import Ranked
 
 
+_NOT_TIMED = "not timed"
+
+
 @contextlib.contextmanager
 def fetch_progress() -> Iterator[Callable[[str, int, int], None]]:
     """A callback that draws a bar on stderr once there is something to fetch."""
@@ -105,9 +108,9 @@ def who_ran_what(outcome: Outcome) -> None:
         ops = ", ".join(sorted({row["op"] for row in rows}))
         decomposed = sum(row["calls"] for row in rows if row["decomposed"])
         calls = sum(row["calls"] for row in rows)
-        milliseconds = sum(row["time_ms"] for row in rows)
+        timed = [row["time_ms"] for row in rows if row["time_ms"] is not None]
         cells = (device, backend, state, ops, f"{decomposed} calls" if decomposed else "none")
-        table.add_row(*cells, str(calls), f"{milliseconds:.1f}")
+        table.add_row(*cells, str(calls), f"{sum(timed):.1f}" if timed else _NOT_TIMED)
     console = _console(sys.stderr)
     console.print(table)
     console.print(
@@ -125,14 +128,16 @@ def routes_by_op(outcome: Outcome) -> None:
     for heading in ("calls", "time ms", "µs per call"):
         table.add_column(heading, justify="right")
     for row in outcome.routes:
-        each = 1000 * row["time_ms"] / row["calls"]
+        time_ms = row["time_ms"]
+        times = (_NOT_TIMED, "-")
+        if time_ms is not None:
+            times = (f"{time_ms:.1f}", f"{1000 * time_ms / row['calls']:.1f}")
         cells = (row["op"], row["backend"], row["device"], row["state"])
         table.add_row(
             *cells,
             "yes" if row["decomposed"] else "no",
             str(row["calls"]),
-            f"{row['time_ms']:.1f}",
-            f"{each:.1f}",
+            *times,
         )
     _console(sys.stderr).print(table)
 

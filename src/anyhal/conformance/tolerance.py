@@ -21,7 +21,7 @@ from anyhal.ops._spec import OpSpec
 from anyhal.ops.attention import visible_keys
 from anyhal.ops.rope import frequencies
 
-__all__ = ["BOUNDS", "bound", "mismatch"]
+__all__ = ["BOUNDS", "bound", "mismatch", "rounded_factors"]
 
 _WIDE = np.longdouble
 
@@ -297,6 +297,21 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "attention": _attention,
     "rope": _rope,
 }
+
+
+# Significand bits that each factor of a product keeps, by anyhal_accumulate; 0 is strict.
+_FACTOR_BITS = {1: 11, 2: 8}
+
+
+def rounded_factors(accumulate: int, spec: OpSpec, inputs: Sequence[Any]) -> Any:
+    """What a product may be off beyond its bound when its factors are rounded as the caller
+    allows: (2u + u^2) sum |a| |b|; 0 for strict numerics and for ops without products."""
+    if accumulate == 0 or spec.name != "matmul" or dtype(inputs[0].dtype).short != "f32":
+        return 0.0
+    u = 2.0 ** -_FACTOR_BITS[accumulate]
+    a, b = (np.abs(_oracle.wide(x)) for x in inputs[:2])
+    with np.errstate(all="ignore"):
+        return (2 * u + u * u) * np.matmul(a, b).astype(_WIDE)
 
 
 def bound(

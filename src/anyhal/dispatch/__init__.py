@@ -2,6 +2,6 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
-from anyhal.dispatch.resolve import explain, op
+from anyhal.dispatch.resolve import explain, facts, op
 
-__all__ = ["explain", "op"]
+__all__ = ["explain", "facts", "op"]

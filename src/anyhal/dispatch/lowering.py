@@ -17,8 +17,18 @@ from anyhal.ops import lookup
 from anyhal.ops._record import pack
 from anyhal.ops._spec import OpSpec, TensorSpec, describe
 from anyhal.ops._trace import Call, Trace, Value
-from anyhal.routing.facts import Decision, Form, Verdict, Want
+from anyhal.routing.facts import (
+    DETERMINISM,
+    NUMERICS,
+    Contract,
+    Decision,
+    Form,
+    Kernel,
+    Verdict,
+    Want,
+)
 from anyhal.runtime import array as arrays
+from anyhal.runtime import context
 from anyhal.runtime.device import Device
 
 _CONSTANT, _ABSENT = 1, 4  # anyhal_tensor_desc flags
@@ -57,24 +67,35 @@ class _Native:
     attributes: bytes
     cost_ns: float
     signature: str
+    contract: Contract
 
     def query(self, device: Device) -> Verdict:
-        """The backend's answer; a cell that gave wrong answers is a no whatever it claims."""
-        verdict = _verdict(
-            _core.query(
-                device.native,
-                self.spec.id,
-                self.input_count,
-                list(self.operands),
-                self.attributes,
-                [],
-            )
-        )
+        """The backend's answer; a cell that gave wrong answers is a no whatever it claims. Who does
+        not offer the allowed accumulation is asked again for strict, which is always enough."""
+        numerics = self.contract.numerics
+        verdict = self._ask(device, numerics)
+        if not verdict.accepts and numerics != "strict" and verdict.reason == "numerics":
+            verdict = self._ask(device, "strict")
         if not verdict.accepts:
             return verdict
         main = next((o[0] for o in self.operands if not o[4] & _ABSENT), 0)
-        wrong = cell_refusal(device, self.spec, dtype(main))
+        wrong = cell_refusal(device, self.spec, dtype(main), self.words(verdict.numerics))
         return Verdict("no", "policy", text=wrong) if wrong else verdict
+
+    def _ask(self, device: Device, numerics: str) -> Verdict:
+        record = _core.query(
+            device.native,
+            self.spec.id,
+            self.input_count,
+            list(self.operands),
+            self.attributes,
+            self.words(numerics),
+        )
+        return replace(_verdict(record), numerics=numerics)
+
+    def words(self, numerics: str) -> list[int]:
+        """The contract's `numerics`."""
+        return [NUMERICS[numerics], 0, 0, DETERMINISM[self.contract.determinism]]
 
 
 def _operand(info: OperandInfo | None, view: TensorSpec | None, alias_of: int = 0) -> Any:
@@ -118,6 +139,7 @@ def _native(
         pack(spec, lowered),
         flops / _FLOPS_PER_NS + moved / _BYTES_PER_NS,
         f"{spec.name} {shown} -> {made}",
+        context.current().contract,
     )
 
 
@@ -287,13 +309,15 @@ def query_call(
 _plans: OrderedDict[Any, Any] = OrderedDict()
 
 
-def _plan(device: Device, native: _Native, decomposed: bool) -> Any:
+def _plan(device: Device, native: _Native, decomposed: bool, numerics: str) -> Any:
     """The native plan of one op; equal descriptions share one."""
+    words = native.words(numerics)
     key = (
         device.name,
         native.spec.id,
         tuple((o[0], tuple(o[1]), tuple(o[2]), *o[3:]) for o in native.operands),
         native.attributes,
+        tuple(words),
         decomposed,
     )
     found = _plans.get(key)
@@ -304,7 +328,7 @@ def _plan(device: Device, native: _Native, decomposed: bool) -> Any:
             native.input_count,
             list(native.operands),
             native.attributes,
-            [],
+            words,
         )
         release = native.cost_ns > _RELEASE_GIL_ABOVE_NS
         found.describe(
@@ -314,6 +338,7 @@ def _plan(device: Device, native: _Native, decomposed: bool) -> Any:
             decomposed,
             native.cost_ns,
             release,
+            numerics,
         )
         _plans[key] = found
         if len(_plans) > _MAX_PLANS:
@@ -333,15 +358,17 @@ def prepare_call(
     decision: Decision,
     signature: str,
     core_only: bool,
+    used: list[Kernel] | None = None,
 ) -> Any:
-    """The plan of the decision."""
+    """The plan of the decision. `used` is told what it is made of."""
+    used = [] if used is None else used
     outs = _in_own_cells(device, outs)
     if decision.form == "fused":
         native = _native(spec, infos, attrs, outs, aliases)
-        wants = [w for _, v in decision.considered[-1].verdicts for w in v.wants]
-        wants = [w for w in wants if w.layout != "any"]
-        if not wants:
-            plan = _plan(device, native, False)
+        verdict = _answer(decision)
+        if all(w.layout == "any" for w in verdict.wants):
+            plan = _plan(device, native, False, verdict.numerics)
+            used.append(_kernel(plan))
         else:
             call = Call(
                 spec.name,
@@ -352,26 +379,46 @@ def prepare_call(
                 _targets(len(infos), outs, aliases),
             )
             expansion = _Expansion(device, [*infos, *outs], core_only)
-            expansion.leaves = [_Leaf(call, native, decision.considered[-1].verdicts[0][1])]
-            plan = _composite(device, expansion, len(infos), len(outs), False)
+            expansion.leaves = [_Leaf(call, native, verdict)]
+            plan = _composite(device, expansion, len(infos), len(outs), False, used)
     else:
         made = _decomposed(device, spec, infos, attrs, outs, aliases, core_only)
         assert made is not None
-        plan = _composite(device, made, len(infos), len(outs), True)
+        plan = _composite(device, made, len(infos), len(outs), True, used)
     if plan.record["composite"]:
-        plan.describe(spec.name, device.fact.state, signature, False, 0.0, True)
+        plan.describe(spec.name, device.fact.state, signature, False, 0.0, True, "")
     plan.set_outputs(
         [None if o is None else (o.spec.dtype.value, list(o.spec.shape)) for o in outs]
     )
     return plan
 
 
+def _answer(decision: Decision) -> Verdict:
+    """What the chosen device said about the fused form."""
+    return next(
+        c.verdicts[0][1]
+        for c in decision.considered
+        if (c.device.name, c.form) == (decision.choice, "fused")
+    )
+
+
+def _kernel(plan: Any) -> Kernel:
+    record = plan.record
+    return Kernel(record["op"], record["kernel"], record["library"], record["numerics"])
+
+
 def _composite(
-    device: Device, expansion: _Expansion, input_count: int, output_count: int, decomposed: bool
+    device: Device,
+    expansion: _Expansion,
+    input_count: int,
+    output_count: int,
+    decomposed: bool,
+    used: list[Kernel],
 ) -> Any:
     nodes: list[tuple[Any, list[tuple[int, int, int]], list[Value | None]]] = []
     for leaf in expansion.leaves:
         _add_leaf(device, expansion, leaf, decomposed, nodes)
+    used += [_kernel(plan) for plan, _, _ in nodes]
     temps = expansion.trace.temps
     offsets, total = _lay_out(temps, [values for _, _, values in nodes])
     constants = [arrays.asarray(c, device=device, constant=True) for c in expansion.trace.constants]
@@ -419,20 +466,21 @@ def _add_leaf(
         if i >= count:
             back.append((dense[value], value))
         values[i] = dense[value]
+    verdict = leaf.verdict
     if wanted:
         call = Call(call.op, tuple(values[:count]), call.attrs, tuple(values[count:]))
         infos = [expansion.info(v) for v in values]
         native = _native(
             native.spec, infos[:count], call.attrs, tuple(infos[count:]), _aliases(call)
         )
-        again = native.query(device)
-        if not again.accepts:
+        verdict = native.query(device)
+        if not verdict.accepts:
             raise UnsupportedError(
                 f"{native.signature} on {device.name}: it is refused even with dense operands"
-                f" ({again.reason}); report this to the backend's vendor",
-                reason=again.reason,
+                f" ({verdict.reason}); report this to the backend's vendor",
+                reason=verdict.reason,
             )
-    plan = _plan(device, native, decomposed)
+    plan = _plan(device, native, decomposed, verdict.numerics)
     nodes.append((plan, [_ref(v) for v in values], values))
     for made, place in back:
         _add_copy(device, expansion, made, place, decomposed, nodes)
@@ -449,7 +497,7 @@ def _add_copy(
     out = expansion.info(target)
     assert out is not None
     native = _native(lookup("copy"), [expansion.info(source)], {}, (out,), (None,))
-    plan = _plan(device, native, decomposed)
+    plan = _plan(device, native, decomposed, "strict")
     nodes.append((plan, [_ref(source), _ref(target)], [source, target]))
 
 

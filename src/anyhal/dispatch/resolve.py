@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, cast
@@ -17,14 +19,17 @@ from typing import Any, cast
 import numpy as np
 
 from anyhal import _core
+from anyhal.dispatch import recording
 from anyhal.dispatch.lowering import OperandInfo, OutInfos, prepare_call, query_call
+from anyhal.dispatch.signature import check_signature
 from anyhal.dtypes import ALL, DType, dtype
-from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
 from anyhal.routing import policy as routing
+from anyhal.routing import replay
 from anyhal.routing.explain import parse
-from anyhal.routing.facts import CallFact, Candidate, Decision, OperandFact
+from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Work
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, device
 from anyhal.runtime.device import Device
@@ -242,7 +247,11 @@ def _info(a: Any) -> OperandInfo | None:
 
 
 def _call_fact(
-    spec: OpSpec, infos: Sequence[OperandInfo | None], attrs: Mapping[str, Any], on: Sequence[str]
+    spec: OpSpec,
+    infos: Sequence[OperandInfo | None],
+    attrs: Mapping[str, Any],
+    outs: OutInfos,
+    on: Sequence[str],
 ) -> CallFact:
     operands = tuple(
         OperandFact(describe(i.spec if i else None), d if i else "", i.spec.nbytes if i else 0)
@@ -251,7 +260,14 @@ def _call_fact(
     default = context.current().device
     home = default.name if default is not None else next((d for d in on if d), "")
     shown = {k: v for k, v in attrs.items() if k in {a.name for a in spec.attrs}}
-    return CallFact(spec.name, operands, shown, home)
+    work = Work(
+        *spec.cost_outs(
+            [None if i is None else i.spec for i in infos],
+            attrs,
+            tuple(None if o is None else o.spec for o in outs),
+        )
+    )
+    return CallFact(spec.name, operands, shown, home, work)
 
 
 def _weigh(
@@ -260,15 +276,17 @@ def _weigh(
     attrs: Mapping[str, Any],
     outs: OutInfos,
     on: Sequence[str],
+    every: bool = False,
 ) -> tuple[CallFact, Decision]:
-    """Asks candidate after candidate, stage by stage, until one stage has a taker."""
+    """Asks candidate after candidate, stage by stage, until one stage has a taker; or every one."""
     chosen = context.current()
-    call = _call_fact(spec, infos, attrs, on)
+    call = _call_fact(spec, infos, attrs, outs, on)
     known = device.facts()
     asked: list[Candidate] = []
     stage, decision = -1, None
-    for step in routing.steps(call, known, chosen.contract, chosen.policy):
-        if step.stage != stage and decision is not None and decision.choice:
+    steps = routing.every_step if every else routing.steps
+    for step in steps(call, known, chosen.contract, chosen.policy):
+        if not every and step.stage != stage and decision is not None and decision.choice:
             break
         stage = step.stage
         verdicts: tuple[Any, ...] = ()
@@ -280,6 +298,8 @@ def _weigh(
         asked.append(Candidate(step.device, step.form, verdicts))
         decision = routing.weigh(call, asked, chosen.contract, chosen.policy)
     assert decision is not None
+    if every:
+        recording.add(call, asked)
     return call, decision
 
 
@@ -374,14 +394,42 @@ def _to(a: Any, where: Device) -> Any:
 def explain(text: str) -> Decision:
     """Where a call would run and why, without running it: explain("matmul f32[4,8] f32[8,16]").
 
-    The operands are taken to be dense arrays on the scope's device (else the best one).
+    Every candidate is asked and the choice is prepared, so that its kernels can be named. The
+    operands are taken to be dense arrays on the scope's device (else the best one).
     """
     parsed = parse(text)
     where = device.device()
     infos = [None if s is None else OperandInfo(s) for s in parsed.inputs]
     on = [where.name if i else "" for i in infos]
     outs = tuple(None if s is None else OperandInfo(s) for s in parsed.outs)
-    return _weigh(parsed.spec, infos, dict(parsed.attrs), outs, on)[1]
+    attrs = dict(parsed.attrs)
+    call, decision = _weigh(parsed.spec, infos, attrs, outs, on, every=True)
+    if not decision.choice:
+        return decision
+    used: list[Kernel] = []
+    first = parsed.spec.aliasing == "required"
+    aliases = tuple(i if first else None for i in range(len(outs)))
+    core_only = context.current().policy.prefer_decomposed
+    target = device.device(decision.choice)
+    prepare_call(
+        target, parsed.spec, infos, attrs, outs, aliases, decision, str(call), core_only, used
+    )
+    return replace(decision, kernels=tuple(used))
+
+
+def facts(path: str | os.PathLike[str] | None = None, *, calls: Sequence[str] = ()) -> Any:
+    """What this process knows about its devices, and what each answered about `calls` and about the
+    calls explained before: enough to make the same decisions elsewhere.
+
+    Returns it as plain data (`"schema": 1`); with `path` it is also written there as JSON, whole or
+    not at all, for `anyhal explain CALL --facts FILE`. Raises what `explain` raises for a bad call.
+    """
+    for call in calls:
+        explain(call)
+    data = replay.to_data(device.facts(), recording.calls())
+    if path is not None:
+        recording.write(path, data)
+    return data
 
 
 # -------------------------------------------------------------------------------------- coercion
@@ -389,16 +437,19 @@ def explain(text: str) -> Decision:
 
 def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """A call with operands that are not arrays: numbers take the arrays' dtype, host arrays are
-    copied to the arrays' device (all of them host values: the scope's device)."""
+    copied to the arrays' device (all of them host values: the scope's device). A call that does
+    not fit the signature comes here too, to be refused with a sentence."""
     spec: OpSpec = native.spec
+    check_signature(native, positional, named)
     args = {a.name: a for a in spec.inputs}
     variadic = any(a.variadic for a in spec.inputs)
     given = list(positional[0]) if variadic and positional else list(positional)
     operands = given + ([] if variadic else [named[n] for n in args if n in named])
     model = next((a for a in operands if isinstance(a, arrays.Array)), None)
     out = named.get("out")
-    if out is not None and not isinstance(out, arrays.Array):
-        return _into_host(native, positional, named, out)
+    places = out if isinstance(out, tuple) else (out,)
+    if any(o is not None and not isinstance(o, arrays.Array) for o in places):
+        return _into_host(native, positional, named, places)
     on = arrays.device_of(model) if model is not None else device.device()
     at = [spec.inputs[0]] * len(given) if variadic else list(spec.inputs[: len(given)])
     at += [Arg("", "")] * (len(given) - len(at))  # one too many is the call's own error
@@ -431,16 +482,36 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
     return native(given, **named) if variadic else native(*given, **named)
 
 
-def _into_host(native: Any, positional: tuple[Any, ...], named: dict[str, Any], out: Any) -> Any:
-    if not isinstance(out, np.ndarray):
-        raise InvalidArgumentError(
-            f"{native.__name__}: out is a {type(out).__name__}; pass an Array or an ndarray"
-        )
+def _into_host(
+    native: Any, positional: tuple[Any, ...], named: dict[str, Any], places: tuple[Any, ...]
+) -> Any:
+    for out in places:
+        if out is not None and not isinstance(out, np.ndarray | arrays.Array):
+            raise InvalidTypeError(
+                f"{native.__name__}: out is a {type(out).__name__}; pass an Array or an ndarray"
+            )
     result = native(*positional, **{k: v for k, v in named.items() if k != "out"})
+    results = result if isinstance(result, tuple) else (result,)
+    if len(results) != len(places):
+        raise InvalidArgumentError(
+            f"{native.__name__}: out has {len(places)} places and this call gives {len(results)}"
+            " arrays; leave out the places that it does not fill"
+        )
+    filled = tuple(
+        r if out is None else _fill(native.__name__, out, r)
+        for out, r in zip(places, results, strict=True)
+    )
+    return filled if isinstance(result, tuple) else filled[0]
+
+
+def _fill(name: str, out: Any, result: Any) -> Any:
+    """The result's values in the caller's memory."""
+    if isinstance(out, arrays.Array):
+        return arrays.set_values(out, result)
     values = arrays.numpy(result)
     if values.shape != out.shape or values.dtype != out.dtype:
         raise InvalidArgumentError(
-            f"{native.__name__}: out is {out.dtype}{list(out.shape)}, the result is"
+            f"{name}: out is {out.dtype}{list(out.shape)}, the result is"
             f" {values.dtype}{list(values.shape)}; pass an out of that shape and dtype"
         )
     np.copyto(out, values)

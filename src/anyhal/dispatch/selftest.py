@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from anyhal import _core
-from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.conformance.tolerance import bound, mismatch, rounded_factors
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import HalError
 from anyhal.ops._oracle import wide
@@ -44,19 +44,21 @@ _lock = threading.RLock()
 _queues: dict[str, Queue] = {}
 
 
-def cell_refusal(device: Device, spec: OpSpec, main: DType) -> str:
-    """ "" when the cell gave right answers, else the sentence that says what was wrong."""
+def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:
+    """ "" when the cell gave right answers under those numerics, else the sentence that says what
+    was wrong."""
     if not device.tested:
         return ""
-    cell = (device.name, spec.name, main.short)
+    numbers = "" if not any(words) else " " + "/".join(map(str, words))
+    cell = (device.name, spec.name, main.short + numbers)
     with _lock:
         known = _verdicts.get(cell)
         if known is None:
-            key = f"{device.fact.arch} {spec.name} {main.short} {_op_hash(spec)}"
+            key = f"{device.fact.arch} {spec.name} {main.short}{numbers} {_op_hash(spec)}"
             store = _store(device)
             known = store.get(key)
             if known is None:
-                known = _run(device, spec, main)
+                known = _run(device, spec, main, words)
                 store[key] = known
                 _save(device, store)
             _verdicts[cell] = known
@@ -102,7 +104,7 @@ def _save(device: Device, store: dict[str, str]) -> None:
 # --------------------------------------------------------------------------------------- the test
 
 
-def _run(device: Device, spec: OpSpec, main: DType) -> str:
+def _run(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:
     queue = _queues.get(device.name)
     if queue is None:
         # Its own queue: the caller's may be capturing.
@@ -110,7 +112,7 @@ def _run(device: Device, spec: OpSpec, main: DType) -> str:
     rng = np.random.default_rng(spec.id)
     with context.use(device=device, queue=queue):
         for sample in _chosen(spec.samples(rng), main):
-            why = _judge(device, queue, spec, sample)
+            why = _judge(device, queue, spec, sample, words)
             if why:
                 return (
                     f"{spec.name} {main.short} on {device.name} failed its known-answer test"
@@ -144,7 +146,7 @@ def _dtype_of(x: Any) -> DType:
     return x.dtype if isinstance(x, Blocks) else dtype(x.dtype)
 
 
-def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str:
+def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample, words: Sequence[int]) -> str:
     attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
     inputs = [None if x is None else _on_device(device, x) for x in sample.inputs]
     specs = [None if a is None else arrays.spec_of(a) for a in inputs]
@@ -169,8 +171,12 @@ def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str:
         operand = _operand(out, target)
         operands.append((*operand[:5], i + 1, *operand[6:]) if in_place else operand)
     try:
-        plan = _core.prepare(device.native, spec.id, len(inputs), operands, pack(spec, lowered), [])
-        plan.describe(spec.name, device.fact.state, f"known answers of {spec.name}", False, 0, True)
+        plan = _core.prepare(
+            device.native, spec.id, len(inputs), operands, pack(spec, lowered), list(words)
+        )
+        plan.describe(
+            spec.name, device.fact.state, f"known answers of {spec.name}", False, 0, True, "strict"
+        )
         plan.run([*inputs, *outs], queue._native)
         found = [None if out is None else arrays.numpy(out) for out in outs]
     except HalError as why:
@@ -179,14 +185,20 @@ def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str:
     for i, want in enumerate(wanted):
         if want is None:
             continue
-        wrong = _compare(spec, sample, i, want, found[i], references[i])
+        wrong = _compare(spec, sample, i, want, found[i], references[i], words[0])
         if wrong:
             return wrong if len(wanted) == 1 else f"{spec.outputs[i].name}: {wrong}"
     return ""
 
 
 def _compare(
-    spec: OpSpec, sample: Sample, i: int, want: TensorSpec, actual: Any, reference: Any
+    spec: OpSpec,
+    sample: Sample,
+    i: int,
+    want: TensorSpec,
+    actual: Any,
+    reference: Any,
+    accumulate: int,
 ) -> str:
     reference = np.asarray(reference)
     if spec.shape_from_out:
@@ -195,6 +207,7 @@ def _compare(
         actual = wide(Blocks(actual, want.dtype, want.shape))
         return mismatch(actual, reference, np.zeros(want.shape), dtype("float64")) or ""
     limit = bound(spec.bound_of(i), spec, sample.inputs, sample.attrs, reference, want.dtype)
+    limit = limit + rounded_factors(accumulate, spec, sample.inputs)
     return mismatch(actual, reference, limit, want.dtype) or ""
 
 

@@ -187,17 +187,22 @@ def _read(attr: Attr, text: str) -> Any:
 
 
 def as_dict(decision: Decision) -> dict[str, Any]:
-    """The decision as JSON takes it; `schema` grows when a key changes its meaning."""
+    """The decision as JSON takes it; `schema` grows when a key changes its meaning. A cost that no
+    backend stated is null."""
     return {
         "schema": 1,
         "call": decision.call,
         "choice": decision.choice,
         "form": decision.form,
         "state": decision.state,
-        "cost_ns": decision.cost_ns,
+        "cost_ns": decision.cost_ns or None,
+        "work": None
+        if decision.work is None
+        else {"flops": decision.work.flops, "bytes": decision.work.nbytes},
         "sentence": decision.sentence,
         "copies": [asdict(c) for c in decision.copies],
         "refusals": [asdict(r) for r in decision.refusals],
+        "kernels": [asdict(k) for k in decision.kernels],
         "candidates": [_candidate(c) for c in decision.considered],
     }
 
@@ -209,6 +214,9 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "state": candidate.device.state,
         "form": candidate.form,
         "accepts": candidate.accepts,
-        "cost_ns": candidate.cost_ns,
-        "verdicts": [{"op": op, **asdict(verdict)} for op, verdict in candidate.verdicts],
+        "cost_ns": candidate.cost_ns or None,
+        "verdicts": [
+            {"op": op, **asdict(verdict), "cost_ns": verdict.cost_ns or None}
+            for op, verdict in candidate.verdicts
+        ],
     }

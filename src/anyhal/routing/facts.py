@@ -15,6 +15,9 @@ Support = Literal["yes", "no", "prepare_knows"]
 Fallback = Literal["never", "decompose", "any"]
 
 STATES = ("certified", "self-tested", "provisional", "uncertified", "quarantined")
+# Numbers in the contract (anyhal_accumulate, anyhal_determinism).
+NUMERICS = {"strict": 0, "tf32": 1, "bf16": 2, "int8": 3}
+DETERMINISM = {"run_to_run": 0, "none": 1, "batch_invariant": 2, "cross_device": 3}
 FALLBACKS: tuple[Fallback, ...] = ("never", "decompose", "any")
 
 
@@ -54,6 +57,7 @@ class Facts:
     devices: tuple[DeviceFact, ...] = ()
     refused: tuple[RefusedBackend, ...] = ()
     searched: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was asked for and not found, one sentence each
 
     def device(self, name: str) -> DeviceFact | None:
         return next((d for d in self.devices if d.name == name), None)
@@ -78,6 +82,7 @@ class Verdict:
     cost_ns: int = 0  # estimate of one run; 0 = unknown
     wants: tuple[Want, ...] = ()
     text: str = ""  # the backend's own sentence, if it gave one
+    numerics: str = "strict"  # what it would compute with; never less than was allowed
 
     @property
     def accepts(self) -> bool:
@@ -94,6 +99,17 @@ class OperandFact:
 
 
 @dataclass(frozen=True)
+class Work:
+    """What a call must do at least, from the op's cost model: the same on every device."""
+
+    flops: float
+    nbytes: float  # read and written
+
+    def __str__(self) -> str:
+        return f"{self.flops:.0f} flops, {self.nbytes:.0f} bytes"
+
+
+@dataclass(frozen=True)
 class CallFact:
     """The operation that is to run."""
 
@@ -101,6 +117,7 @@ class CallFact:
     operands: tuple[OperandFact, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     device: str = ""  # where it should run when no operand says so: the scope's device
+    work: Work | None = None
 
     def __str__(self) -> str:
         given = [f"{k}={v}" for k, v in self.attrs.items() if v is not None]
@@ -135,7 +152,8 @@ class Contract:
     """What the caller allows: per process, scope or call."""
 
     fallback: Fallback = "decompose"
-    numerics: str = "strict"
+    numerics: str = "strict"  # one of NUMERICS: the least that products may be computed with
+    determinism: str = "run_to_run"  # one of DETERMINISM: what must be the same as what
     allow_uncertified: tuple[str, ...] = ()  # devices or chips, by name
 
     def allows_uncertified(self, device: DeviceFact) -> bool:
@@ -164,6 +182,16 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """What one op of the choice is prepared to run."""
+
+    op: str
+    kernel: str
+    library: str  # "" = the backend's own code
+    numerics: str
+
+
+@dataclass(frozen=True)
 class Decision:
     """Where the call runs, in which form, and why nothing else was taken.
 
@@ -178,13 +206,22 @@ class Decision:
     copies: tuple[Copy, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     considered: tuple[Candidate, ...] = ()
-    cost_ns: int = 0
+    kernels: tuple[Kernel, ...] = ()  # filled in by `explain`, in the order they run
+    cost_ns: int = 0  # the backend's estimate of one run; 0 = it stated none
+    work: Work | None = None
 
     def __str__(self) -> str:
         lines = [self.sentence]
+        if self.work is not None:
+            lines.append(f"  work: {self.work}; cost: {cost_text(self.cost_ns)}")
         lines += [f"  not {r.form} on {r.device}: {r.sentence}" for r in self.refusals]
         lines += [
             f"  copies operand {c.operand} ({c.nbytes} bytes) {c.source} -> {c.target}: {c.why}"
             for c in self.copies
         ]
         return "\n".join(lines)
+
+
+def cost_text(cost_ns: int) -> str:
+    """An estimate as people read it."""
+    return f"{cost_ns / 1000:.1f} µs" if cost_ns else "not stated by the backend"

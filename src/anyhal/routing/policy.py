@@ -81,17 +81,40 @@ def _named(text: str, device: DeviceFact) -> bool:
 
 
 def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> Facts:
-    """The facts, with what `names` leaves out marked as unusable; None hides nothing."""
+    """The facts, with what `names` leaves out marked as unusable; None hides nothing.
+
+    A name that no device has is a note. NotFoundError when devices are here and none of them is
+    named: then the list is wrong, not the machine.
+    """
     if names is None:
         return facts
     unseen = f"{variable} leaves it out"
+    unknown = [n for n in names if not any(_named(n, d) for d in facts.devices)]
+    notes = tuple(_not_here(n, facts, variable) for n in unknown)
+    if facts.devices and len(unknown) == len(names):
+        why = "; ".join(notes) or f"{variable} names nothing"
+        raise NotFoundError(
+            f"no device is left visible: {why}; write names that `anyhal devices` prints without"
+            f" it, or unset {variable}"
+        )
     return replace(
         facts,
+        notes=facts.notes + notes,
         devices=tuple(
             d if any(_named(n, d) for n in names) else replace(d, why_not=d.why_not or unseen)
             for d in facts.devices
         ),
     )
+
+
+def _not_here(name: str, facts: Facts, variable: str) -> str:
+    refused = _refused(name, facts)
+    if refused is not None:
+        return f"{variable} names {name!r}, whose backend was refused at stage {refused.stage}"
+    known = sorted({n for d in facts.devices for n in (d.name, d.backend, d.identity) if n})
+    near = get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"here: {', '.join(known) or 'no device'}"
+    return f"{variable} names {name!r}, which no device here has as its name; {hint}"
 
 
 # ----------------------------------------------------------------------------------- ranking
@@ -315,6 +338,21 @@ def steps(
                 yield Step(len(forms) + 1, ranked.device, "decomposed")
 
 
+def every_step(
+    call: CallFact, facts: Facts, contract: Contract, policy: Policy = DEFAULT
+) -> Iterator[Step]:
+    """`steps`, then all other candidates: what an explanation shows."""
+    seen = set()
+    for step in steps(call, facts, contract, policy):
+        seen.add((step.device.name, step.form))
+        yield step
+    forms: tuple[Form, ...] = ("fused", "decomposed")
+    for ranked in rank_devices(facts, contract, policy):
+        for form in forms:
+            if (ranked.device.name, form) not in seen:
+                yield Step(len(seen), ranked.device, form)
+
+
 def decide(
     call: CallFact,
     candidates: Sequence[Candidate],
@@ -366,6 +404,7 @@ def weigh(
         refusals=tuple(refusals),
         considered=tuple(candidates),
         cost_ns=best.cost_ns,
+        work=call.work,
     )
 
 
@@ -380,12 +419,6 @@ def _refusal(candidate: Candidate, own: str, contract: Contract, policy: Policy)
         return refuse("policy", device.why_not)
     if device.state in policy.never:
         return refuse("policy", f"{device.name} is {device.state}")
-    if device.name != own:
-        if contract.fallback != "any":
-            return refuse("policy", f"fallback={contract.fallback!r} keeps the call on {own}")
-        why = not_eligible(device, contract, policy)
-        if why:
-            return refuse("policy", why)
     if form == "decomposed" and contract.fallback == "never":
         return refuse("policy", "fallback='never' allows the fused form only")
     if not candidate.verdicts:
@@ -403,6 +436,12 @@ def _refusal(candidate: Candidate, own: str, contract: Contract, policy: Policy)
                 f"{part}{device.backend} answered unsupported, reason {verdict.reason or 'op'}"
                 f"{where}{said}",
             )
+    if device.name != own:
+        if contract.fallback != "any":
+            return refuse("policy", f"fallback={contract.fallback!r} keeps the call on {own}")
+        why = not_eligible(device, contract, policy)
+        if why:
+            return refuse("policy", why)
     return None
 
 
@@ -492,15 +531,19 @@ def _nothing(
     considered: tuple[Candidate, ...],
     contract: Contract,
 ) -> Decision:
-    said = (
-        "; ".join(f"{r.form} on {r.device}: {r.sentence}" for r in refusals) or "nothing was asked"
+    said = "; ".join(
+        f"{r.form} on {r.device}: {r.sentence}"
+        for r in refusals
+        if r.device == own or contract.fallback == "any"
     )
     return Decision(
         call=str(call),
         choice="",
         form="fused",
         state="",
-        sentence=f"{call} on {own}: no route can run it, {said}; {_CURES[contract.fallback]}",
+        sentence=f"{call} on {own}: no route can run it, {said or 'nothing was asked'};"
+        f" {_CURES[contract.fallback]}",
         refusals=refusals,
         considered=considered,
+        work=call.work,
     )

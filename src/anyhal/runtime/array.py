@@ -1,20 +1,21 @@
 """Arrays: making them, viewing them, moving their values to and from the host.
 SPDX-License-Identifier: Apache-2.0
 
-The Array type itself is native (fields only); its methods are set on it here.
+The Array type itself is native (fields only); `methods` sets its methods on it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any, cast
 
 import numpy as np
 
 from anyhal import _core
 from anyhal.dtypes import DType, dtype
-from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
 from anyhal.ops._spec import TensorSpec, dense_strides, describe
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
@@ -23,6 +24,13 @@ Array = _core.Array
 # The ops by public name; filled by anyhal.dispatch, which stands above this module.
 OPS: dict[str, Callable[..., Any]] = {}
 PURPOSES = {"activations": 0, "weights": 1, "cache": 2, "workspace": 3, "staging": 4, "arena": 5}
+
+
+def _needs_array(function: str, a: Any) -> None:
+    if not isinstance(a, Array):
+        raise InvalidTypeError(
+            f"{function}: a {type(a).__name__} is no Array; make one with asarray first"
+        )
 
 
 def spec_of(a: Any) -> TensorSpec:
@@ -56,6 +64,10 @@ def empty(
     pool: str = "activations",
 ) -> Any:
     """An array with unspecified contents. `pool`: activations, weights or cache."""
+    if pool not in PURPOSES:
+        near = get_close_matches(str(pool), PURPOSES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(map(repr, PURPOSES))
+        raise InvalidArgumentError(f"empty: pool {pool!r} is not known; {hint}")
     return _empty(devices.device(device), _dtype(dtype), _shape(shape), PURPOSES[pool])
 
 
@@ -71,18 +83,21 @@ def full(
     shape: int | Sequence[int],
     value: float,
     *,
-    dtype: object = "float32",
+    dtype: object = None,
     device: Device | str | None = None,
 ) -> Any:
-    """An array with `value` everywhere."""
-    d = _dtype(dtype)
+    """An array with `value` everywhere. Without a dtype, the one that asarray(value) has: bool for
+    a bool, int64 for an int, float32 for a float."""
+    given: Any = value
+    values = _host_values(numpy(given) if isinstance(given, Array) else given, dtype, "full")
+    d = _dtype(values.dtype if dtype is None else dtype)
     if d.is_block:
         raise UnsupportedError(
             f"full: block format {d.name} cannot be filled with a number; use frombuffer",
             reason="dtype",
         )
     out = _empty(devices.device(device), d, _shape(shape))
-    _write(out, np.asarray(value), fresh=True, casting="unsafe")
+    _write(out, values, fresh=True, casting="unsafe")
     return out
 
 
@@ -111,8 +126,14 @@ def arange(
     """start, start + step, ... below stop; int64, or float32 when an argument is a float."""
     if stop is None:
         start, stop = 0, start
+    for v in (start, stop, step):
+        if not isinstance(v, int | float | np.integer | np.floating):
+            raise InvalidTypeError(
+                f"arange: {v!r} is a {type(v).__name__}, not a number; pass ints or floats"
+            )
     if dtype is None:
-        dtype = "float32" if any(isinstance(v, float) for v in (start, stop, step)) else "int64"
+        floats = any(isinstance(v, float | np.floating) for v in (start, stop, step))
+        dtype = "float32" if floats else "int64"
     if step == 0:
         raise InvalidArgumentError("arange: step is 0, the sequence never ends; give another step")
     try:
@@ -134,8 +155,8 @@ def asarray(
 ) -> Any:
     """A copy of `x` (nested lists, NumPy or other host arrays, Array) as an array.
 
-    dtype: default x's own; Python floats become float32, ints int64. device: default the scope's,
-    for an Array its own. constant: writes are refused later and backends may pack it.
+    dtype: default x's own; Python bools become bool, ints int64, floats float32. device: default
+    the scope's, for an Array its own. constant: writes are refused later and backends may pack it.
     """
     if isinstance(x, Array):
         on = device_of(x) if device is None else devices.device(device)
@@ -154,25 +175,49 @@ def asarray(
     return _core.as_constant(out) if constant else out
 
 
-def _host_values(x: Any, want: object) -> np.ndarray[Any, Any]:
-    if isinstance(x, np.ndarray):
-        return x
-    if hasattr(x, "__dlpack__") and not isinstance(x, np.generic):
+def _host_values(x: Any, want: object, who: str = "asarray") -> np.ndarray[Any, Any]:
+    if isinstance(x, np.ndarray | np.generic):
+        return _numbers(x, np.asarray(x), who)
+    if hasattr(x, "__dlpack__"):
         return np.from_dlpack(x)
-    if isinstance(x, np.generic):
-        return np.asarray(x)
+    if isinstance(x, int) and abs(x) >> 63 and want is not None and _dtype(want).kind == "float":
+        x = float(x) if x.bit_length() <= 1023 else x  # NumPy would make an object of it
     try:
         values = np.asarray(x)
     except ValueError as why:
-        raise InvalidArgumentError(f"asarray: the nested lists are ragged: {why}") from None
-    if values.dtype == object:
         raise InvalidArgumentError(
-            f"asarray: cannot turn {type(x).__name__} into numbers; pass nested lists, NumPy arrays"
-            " or anything with __dlpack__"
-        )
+            f"{who}: the nested lists are ragged: {why}; make all rows of a level equally long"
+        ) from None
+    _numbers(x, values, who)
     if values.dtype == np.float64:  # Python floats: the registry's default precision
         return values.astype(np.float32) if want is None else values
     return values
+
+
+def _numbers(x: Any, values: np.ndarray[Any, Any], who: str) -> np.ndarray[Any, Any]:
+    """`values`, unless they are of a kind that no dtype here is: text, objects, complex, dates."""
+    kind = values.dtype.kind
+    if kind in "biufV":  # V: bfloat16 and other additions to NumPy, judged by name
+        return values
+    if kind == "O" and isinstance(x, int):
+        raise InvalidArgumentError(
+            f"{who}: an integer of {x.bit_length()} bits is too large for int64; pass a float"
+        )
+    why = _NO_NUMBERS.get(kind, "it is none")
+    raise InvalidTypeError(
+        f"{who}: cannot turn {type(x).__name__} into numbers: {why};"
+        " pass numbers in nested lists, NumPy arrays or anything with __dlpack__"
+    )
+
+
+_NO_NUMBERS = {
+    "c": "no dtype here is complex",
+    "U": "it holds text",
+    "S": "it holds text",
+    "M": "it holds dates",
+    "m": "it holds times",
+    "O": "it holds what is no number, or an integer beyond int64",
+}
 
 
 def _moved(x: Any, on: Device, want: DType, constant: bool) -> Any:
@@ -248,7 +293,7 @@ def from_dlpack(x: Any, *, device: Device | str | None = None) -> Any:
     return _core.import_dlpack(capsule, on.native)
 
 
-def _dlpack(
+def export_dlpack(
     a: Any,
     *,
     stream: Any = None,
@@ -267,7 +312,7 @@ def _dlpack(
     return _core.export_dlpack(a, max_version is not None and max_version[0] >= 1)
 
 
-def _dlpack_device(a: Any) -> tuple[int, int]:
+def dlpack_device(a: Any) -> tuple[int, int]:
     return (1, 0)
 
 
@@ -307,7 +352,7 @@ def _raw_spec(a: Any) -> tuple[TensorSpec, np.dtype[Any], np.dtype[Any]]:
     return spec, plain, d.numpy
 
 
-def _host_view(a: Any, for_write: bool, fresh: bool = False) -> np.ndarray[Any, Any] | None:
+def host_view(a: Any, for_write: bool, fresh: bool = False) -> np.ndarray[Any, Any] | None:
     """The array's own bytes as an ndarray, once they may be touched; None where the host cannot."""
     address = _core.host_pointer(a, for_write, fresh)
     if not address:
@@ -327,7 +372,7 @@ def _span_view(a: Any, data: bytes | bytearray) -> np.ndarray[Any, Any]:
 
 def numpy(a: Any) -> np.ndarray[Any, Any]:
     """A new ndarray with the array's values; waits for them. Block formats come as their bytes."""
-    view = _host_view(a, False)
+    view = host_view(a, False)
     if view is None:
         if a.size == 0:
             spec, _, item = _raw_spec(a)
@@ -356,7 +401,7 @@ def set_values(a: Any, values: Any) -> Any:
 def _write(a: Any, values: Any, fresh: bool = False, casting: Any = "same_kind") -> None:
     spec, _, item = _raw_spec(a)
     try:
-        view = _host_view(a, True, fresh)
+        view = host_view(a, True, fresh)
         if view is not None:
             if a.size:
                 _copy_values(view, values, casting)
@@ -388,6 +433,7 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
                 f"the values go from {low} to {high}, {view.dtype.name} holds {limits.min} to"
                 f" {limits.max}"
             )
+        casting = "unsafe"  # every value fits, whatever NumPy says of the two types
     with np.errstate(all="ignore"):
         np.copyto(view, values, casting=casting)
 
@@ -395,7 +441,7 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
 def _write_bytes(a: Any, raw: np.ndarray[Any, Any], fresh: bool = False) -> None:
     if raw.nbytes == 0:
         return
-    view = _host_view(a, True, fresh)
+    view = host_view(a, True, fresh)
     if view is not None:
         view.reshape(-1).view(np.uint8)[...] = raw
     else:
@@ -482,14 +528,17 @@ def _index(
 
 def reshape(a: Any, *shape: Any) -> Any:
     """The same elements under another shape: a view where the layout allows, else a copy."""
+    _needs_array("reshape", a)
     dims = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
     spec = spec_of(a)
+    if any(not isinstance(n, int | np.integer) for n in dims):
+        raise InvalidTypeError(
+            f"reshaping {describe(spec)} to {list(shape)}: sizes are whole numbers; pass ints"
+        )
     known = math.prod(n for n in dims if n != -1)
     if dims.count(-1) == 1 and known and spec.size % known == 0:
         dims[dims.index(-1)] = spec.size // known
-    if any(not isinstance(n, int | np.integer) or n < 0 for n in dims) or (
-        math.prod(dims) != spec.size
-    ):
+    if any(n < 0 for n in dims) or math.prod(dims) != spec.size:
         raise InvalidArgumentError(
             f"reshaping {describe(spec)} to {list(shape)}: the element counts differ; "
             f"{spec.size} elements are there"
@@ -549,6 +598,7 @@ def _view_strides(spec: TensorSpec, dims: Sequence[int]) -> Sequence[int] | None
 
 def transpose(a: Any, *axes: Any) -> Any:
     """The view with its dims in another order (reversed without arguments)."""
+    _needs_array("permute_dims", a)
     order = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
     spec = spec_of(a)
     order = order or list(reversed(range(spec.rank)))
@@ -579,137 +629,5 @@ def matrix_transpose(a: Any) -> Any:
 
 def broadcast_to(a: Any, shape: Sequence[int]) -> Any:
     """The view with that shape; stretched dims have stride 0."""
-    return _view(a, spec_of(a).broadcast_to(tuple(shape)))
-
-
-# ---------------------------------------------------------------------------------------- methods
-
-
-def _item(a: Any) -> Any:
-    if a.size != 1:
-        raise InvalidArgumentError(
-            f"reading {describe(spec_of(a))} as one number: it has {a.size} elements; index it"
-        )
-    return numpy(a).reshape(-1)[0].item()
-
-
-def _array(a: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-    if copy is False:
-        view = _host_view(a, False)
-        if view is None or (dtype is not None and view.dtype != dtype):
-            raise ValueError(
-                f"an ndarray of {describe(spec_of(a))} on {a._device_name} needs a copy; leave out"
-                " copy=False"
-            )
-        view.flags.writeable = False
-        return view
-    values = numpy(a)
-    return values if dtype is None else values.astype(dtype, copy=False)
-
-
-def _repr(a: Any) -> str:
-    head = f"Array({describe(spec_of(a))}, {a._device_name}"
-    if a.constant:
-        head += ", constant"
-    if a.size > 1000 or dtype(a._dtype_value).is_block:
-        return head + ")"
-    return f"{head},\n{np.array2string(numpy(a))})"
-
-
-def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
-    def method(self: Any, other: Any) -> Any:
-        if not isinstance(other, Array | int | float | np.ndarray | np.generic):
-            return NotImplemented
-        op = OPS[name]
-        return op(other, self) if swapped else op(self, other)
-
-    return method
-
-
-def _unary(name: str) -> Callable[[Any], Any]:
-    def method(self: Any) -> Any:
-        return OPS[name](self)
-
-    return method
-
-
-def _astype(a: Any, dtype: object) -> Any:
-    want = _dtype(dtype)
-    if want.value == a._dtype_value:
-        return OPS["copy"](a)
-    return OPS["astype"](a, dtype=want.name)
-
-
-def _length(a: Any) -> int:
-    if a.ndim == 0:
-        raise TypeError("a 0-d array has no length")
-    return int(a.shape[0])
-
-
-_OPERATORS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "truediv": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "pow": "pow",
-    "matmul": "matmul",
-    "and": "bitwise_and",
-    "or": "bitwise_or",
-    "xor": "bitwise_xor",
-    "lshift": "bitwise_left_shift",
-    "rshift": "bitwise_right_shift",
-}
-_COMPARISONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-
-
-def install() -> None:
-    """Sets the methods on the native type; once, at import."""
-    methods: dict[str, Any] = {
-        "dtype": property(lambda a: dtype(a._dtype_value).name, doc="Name of the element type."),
-        "device": property(device_of, doc="The device that holds the array."),
-        "nbytes": property(lambda a: spec_of(a).nbytes, doc="Bytes of the values, stored densely."),
-        "T": property(transpose, doc="The view with its dims reversed."),
-        "mT": property(matrix_transpose, doc="The view with the last two dims exchanged."),
-        "numpy": numpy,
-        "set": set_values,
-        "reshape": reshape,
-        "transpose": transpose,
-        "astype": _astype,
-        "item": _item,
-        "__getitem__": getitem,
-        "__array__": _array,
-        "__dlpack__": _dlpack,
-        "__dlpack_device__": _dlpack_device,
-        "__len__": _length,
-        "__iter__": lambda a: (getitem(a, i) for i in range(_length(a))),
-        "__repr__": _repr,
-        "__bool__": lambda a: bool(_item(a)),
-        "__int__": lambda a: int(_item(a)),
-        "__float__": lambda a: float(_item(a)),
-        "__index__": lambda a: _item(a).__index__(),
-        "__neg__": _unary("negative"),
-        "__abs__": _unary("abs"),
-        "__invert__": _unary("bitwise_invert"),
-        "__hash__": None,
-        "__array_priority__": 1000,
-        "__array_ufunc__": None,  # NumPy leaves mixed operators to us
-    }
-    for slot, name in _OPERATORS.items():
-        methods[f"__{slot}__"] = _binary(name)
-        methods[f"__r{slot}__"] = _binary(name, swapped=True)
-    for slot, name in _COMPARISONS.items():
-        methods[f"__{slot}__"] = _binary(name)
-    for name, value in methods.items():
-        setattr(Array, name, value)
-
-
-install()
+    _needs_array("broadcast_to", a)
+    return _view(a, spec_of(a).broadcast_to(_shape(shape)))

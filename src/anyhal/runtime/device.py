@@ -7,8 +7,10 @@ array on a device opens it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import struct
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -237,9 +239,27 @@ def facts() -> Facts:
         devices=tuple(_live(d) for d in state.devices.values()),
         refused=tuple(state.refused),
         searched=state.discovery.searched,
+        notes=(*state.discovery.notes, *settings.unknown_names()),
     )
     visible = settings.VISIBLE_DEVICES
-    return limit_visible(known, visible.read(), visible.name)
+    limited = limit_visible(known, visible.read(), visible.name)
+    _warn_once(limited.notes)
+    return limited
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(notes: tuple[str, ...]) -> None:
+    """Says on stderr, once per process, what was asked for and not found: a program that runs on
+    other devices than its user meant looks like one that works."""
+    if settings.LOG_LEVELS.index(settings.LOG.read()) > settings.LOG_LEVELS.index("warning"):
+        return
+    for sentence in notes:
+        if sentence not in _warned and sys.stderr is not None:
+            _warned.add(sentence)
+            with contextlib.suppress(OSError):
+                print(f"anyhal: warning: {sentence}", file=sys.stderr)
 
 
 def _live(d: Device) -> DeviceFact:
@@ -339,13 +359,13 @@ def synchronize(which: Device | str | None = None) -> None:
 def routes() -> list[dict[str, Any]]:
     """Who ran what since the process began: one row per op, device and form, most calls first.
 
-    `time_ms` counts calls made while receipts were on.
+    `time_ms` counts calls made while receipts were on; None where none was.
     """
-    rows: dict[tuple[str, str, bool], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, bool, str], dict[str, Any]] = {}
     for plan in _core.plans():
         if plan["composite"] or not plan["calls"]:
             continue
-        key = (plan["op"], plan["device"], plan["decomposed"])
+        key = (plan["op"], plan["device"], plan["decomposed"], plan["numerics"])
         row = rows.setdefault(
             key,
             {
@@ -354,12 +374,14 @@ def routes() -> list[dict[str, Any]]:
                 "device": plan["device"],
                 "state": plan["state"],
                 "calls": 0,
-                "time_ms": 0.0,
+                "time_ms": None,
                 "decomposed": plan["decomposed"],
+                "numerics": plan["numerics"],
             },
         )
         row["calls"] += plan["calls"]
-        row["time_ms"] += plan["time_ns"] / 1e6
+        if plan["time_ns"]:
+            row["time_ms"] = (row["time_ms"] or 0.0) + plan["time_ns"] / 1e6
     return sorted(rows.values(), key=lambda r: -r["calls"])
 
 
@@ -381,6 +403,7 @@ def receipts() -> list[dict[str, Any]]:
                 "kernel": plan.get("kernel", ""),
                 "library": plan.get("library", ""),
                 "decomposed": plan.get("decomposed", False),
+                "numerics": plan.get("numerics", ""),
                 "status": status,
                 "time_ns": time_ns,
             }

@@ -81,6 +81,7 @@ class Discovery:
 
     backends: tuple[BackendRecord, ...]
     searched: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # places that gave nothing although somebody named them
 
 
 def package_folder() -> Path:
@@ -100,17 +101,20 @@ def discover(
         test_script = settings.FAKE.read()
     found: list[BackendRecord] = []
     searched: list[str] = []
+    notes: list[str] = []
     seen_files: dict[tuple[int, int], Path] = {}
     seen_names: dict[str, Path] = {}
     known_hashes = build_hashes() if hashes is None else hashes
     for root in list(default_roots()) if roots is None else list(roots):
         searched.append(f"{root.path} ({root.origin})")
-        for folder in _backend_folders(root.path):
+        folders, problems = _backend_folders(root)
+        notes += problems
+        for folder in folders:
             record = _Walk(folder, root, known_hashes, test_script, seen_files, seen_names).record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
             found.append(record)
-    return Discovery(tuple(found), tuple(searched))
+    return Discovery(tuple(found), tuple(searched), tuple(notes))
 
 
 def default_roots() -> Iterator[Root]:
@@ -143,14 +147,41 @@ def build_hashes() -> dict[str, str]:
     return {str(key): str(value) for key, value in data.items()}
 
 
-def _backend_folders(root: Path) -> list[Path]:
-    """`root` itself when it holds a manifest, else those of its folders that do."""
+def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:
+    """`root` itself when it holds a manifest, else those of its folders that do; and what could not
+    be looked into. One bad entry costs only itself."""
+
+    def note(path: Path, why: str, cure: str) -> str:
+        return f"looking for backends in {path} ({root.origin}): {why}; {cure}"
+
     try:
-        if (root / FILE_NAME).is_file():
-            return [root]
-        return sorted(p for p in root.iterdir() if (p / FILE_NAME).is_file())
-    except OSError:
-        return []
+        if _holds_manifest(root.path):
+            return [root.path], []
+        entries = sorted(root.path.iterdir())
+    except OSError as why:
+        return [], [note(root.path, why.strerror or str(why), "correct the path or its rights")]
+    folders: list[Path] = []
+    notes: list[str] = []
+    for entry in entries:
+        try:
+            entry.stat()  # a link that leads nowhere, or round in a circle
+            if _holds_manifest(entry):
+                folders.append(entry)
+        except OSError as why:
+            notes.append(note(entry, why.strerror or str(why), "repair it or take it away"))
+    if not folders and not notes:
+        notes.append(
+            note(root.path, f"no folder there holds a {FILE_NAME}", "name a backend's folder")
+        )
+    return folders, notes
+
+
+def _holds_manifest(folder: Path) -> bool:
+    """Whether a manifest lies there; OSError where that cannot be known."""
+    try:
+        return stat.S_ISREG((folder / FILE_NAME).stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def writable_by_others(path: Path, owner_matters: bool = True) -> str:

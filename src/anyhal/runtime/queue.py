@@ -27,6 +27,9 @@ class Event:
         """Waits; HalTimeoutError after `timeout_s`, ExecutionFailedError when the work failed."""
         self.queue._wait(self.value, timeout_s)
 
+    def __repr__(self) -> str:
+        return f"Event({self.value} of {self.queue!r}, {'done' if self.done() else 'not done'})"
+
 
 class Queue:
     """An in-order stream of work on one device. Ops go to it inside `use(queue=...)`."""
@@ -53,6 +56,11 @@ class Queue:
             self._native.wait_all(*limit)
         else:
             self._native.wait(value, *limit)
+
+    def __repr__(self) -> str:
+        state = ", recording a graph" if self._native.capturing else ""
+        done, all_ = self._native.completed, self._native.submitted
+        return f"Queue({self.device.name!r}, {done} of {all_} submissions completed{state})"
 
 
 class Graph:
@@ -106,6 +114,15 @@ class Graph:
 
     def __len__(self) -> int:
         return self._native.size if self._native is not None else 0
+
+    def __repr__(self) -> str:
+        if self._native is None:
+            state = "nothing recorded"
+        elif self._native.capturing:
+            state = f"recording, {len(self)} calls so far"
+        else:
+            state = f"{len(self)} calls recorded"
+        return f"Graph({self.device.name!r}, {state})"
 
 
 def graph(on: Device | str | None = None) -> Graph:

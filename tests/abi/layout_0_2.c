@@ -1,4 +1,4 @@
-/* The layout of contract 0.1 as a checked table: compiling this file is the test.
+/* The layout of contract 0.2 as a checked table: compiling this file is the test.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Sizes, offsets and numbers are what backends in the field were built with.
@@ -530,3 +530,13 @@ VALUE(ANYHAL_MAP_WRITE, 2);
 VALUE(ANYHAL_MAP_END, 4);
 
 VALUE(ANYHAL_WANTS_MAX, 16);
+
+VALUE(ANYHAL_ACCUMULATE_STRICT, 0);
+VALUE(ANYHAL_ACCUMULATE_TF32, 1);
+VALUE(ANYHAL_ACCUMULATE_BF16, 2);
+VALUE(ANYHAL_ACCUMULATE_INT8, 3);
+
+VALUE(ANYHAL_DETERMINISM_RUN_TO_RUN, 0);
+VALUE(ANYHAL_DETERMINISM_NONE, 1);
+VALUE(ANYHAL_DETERMINISM_BATCH_INVARIANT, 2);
+VALUE(ANYHAL_DETERMINISM_CROSS_DEVICE, 3);

@@ -1,0 +1,49 @@
+"""The calls that were explained in this process, with every answer, and the file they go to.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from anyhal.errors import InvalidArgumentError
+from anyhal.routing.facts import CallFact, Candidate
+
+_KEPT = 1024  # calls; the oldest goes first
+_calls: dict[str, tuple[CallFact, tuple[Candidate, ...]]] = {}
+_lock = threading.Lock()
+
+
+def add(call: CallFact, asked: Sequence[Candidate]) -> None:
+    with _lock:
+        _calls.pop(str(call), None)
+        _calls[str(call)] = (call, tuple(asked))
+        while len(_calls) > _KEPT:
+            del _calls[next(iter(_calls))]
+
+
+def calls() -> list[tuple[CallFact, tuple[Candidate, ...]]]:
+    with _lock:
+        return list(_calls.values())
+
+
+def write(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
+    """As JSON, whole or not at all."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(part, target)
+    except OSError as why:
+        with suppress(OSError):
+            part.unlink()
+        raise InvalidArgumentError(
+            f"writing facts to {target}: {(why.strerror or str(why)).lower()}; choose a file that"
+            " can be written"
+        ) from None

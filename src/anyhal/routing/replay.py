@@ -1,0 +1,145 @@
+"""Decisions made again from a facts file, on a machine that need not have the devices.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.ops._spec import describe
+from anyhal.routing.explain import parse
+from anyhal.routing.facts import (
+    CallFact,
+    Candidate,
+    Contract,
+    Decision,
+    DeviceFact,
+    Facts,
+    OperandFact,
+    RefusedBackend,
+    Verdict,
+    Want,
+    Work,
+)
+from anyhal.routing.policy import DEFAULT, Policy, every_step, weigh
+
+SCHEMA = 1
+Asked = tuple[CallFact, tuple[Candidate, ...]]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a facts file holds."""
+
+    facts: Facts
+    calls: Mapping[str, Asked]  # by the call as messages write it
+
+
+def to_data(facts: Facts, calls: Sequence[Asked]) -> dict[str, Any]:
+    """Plain data that JSON takes."""
+    return {
+        "schema": SCHEMA,
+        "devices": [asdict(d) for d in facts.devices],
+        "refused": [asdict(r) for r in facts.refused],
+        "searched": list(facts.searched),
+        "notes": list(facts.notes),
+        "calls": [
+            {
+                **asdict(call),
+                "attrs": {k: _plain(v) for k, v in call.attrs.items()},
+                "candidates": [
+                    {
+                        "device": c.device.name,
+                        "form": c.form,
+                        "verdicts": [[op, asdict(v)] for op, v in c.verdicts],
+                    }
+                    for c in candidates
+                ],
+            }
+            for call, candidates in calls
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def from_data(data: Any, source: str) -> Recording:
+    """Reads `to_data` back; InvalidArgumentError names `source` and what is wrong in it."""
+    try:
+        if data["schema"] != SCHEMA:
+            raise InvalidArgumentError(
+                f"reading facts from {source}: schema {data['schema']!r} is not {SCHEMA}; write the"
+                " file with this version of anyhal"
+            )
+        devices = tuple(
+            DeviceFact(**{**d, "memory_kinds": tuple(d["memory_kinds"])}) for d in data["devices"]
+        )
+        refused = tuple(RefusedBackend(**r) for r in data["refused"])
+        facts = Facts(devices, refused, tuple(data["searched"]), tuple(data["notes"]))
+        calls = [_call(row, facts) for row in data["calls"]]
+    except (KeyError, TypeError, AttributeError, ValueError) as why:
+        if isinstance(why, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(
+            f"reading facts from {source}: it is no facts file ({type(why).__name__}: {why}); write"
+            " one with hal.facts(path)"
+        ) from None
+    return Recording(facts, {str(call): (call, candidates) for call, candidates in calls})
+
+
+def _call(row: Mapping[str, Any], facts: Facts) -> Asked:
+    attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in row["attrs"].items()}
+    operands = tuple(OperandFact(**o) for o in row["operands"])
+    work = None if row["work"] is None else Work(**row["work"])
+    call = CallFact(row["op"], operands, attrs, row["device"], work)
+    return call, tuple(_candidate(c, facts) for c in row["candidates"])
+
+
+def _candidate(row: Mapping[str, Any], facts: Facts) -> Candidate:
+    device = facts.device(row["device"])
+    if device is None:
+        raise ValueError(f"device {row['device']!r} has answers but no facts")
+    verdicts = tuple(
+        (op, Verdict(**{**v, "wants": tuple(Want(**w) for w in v["wants"])}))
+        for op, v in row["verdicts"]
+    )
+    return Candidate(device, row["form"], verdicts)
+
+
+def decide_again(
+    recording: Recording,
+    text: str,
+    device: str | None = None,
+    contract: Contract | None = None,
+    policy: Policy = DEFAULT,
+) -> Decision:
+    """The decision about `text` ("matmul f32[4,8] f32[8,16]") from the recorded answers. `device`:
+    where the operands are, else where they were. NotFoundError when the call is not recorded."""
+    contract = contract or Contract()
+    parsed = parse(text)
+    operands = tuple(OperandFact(describe(s), "") for s in parsed.inputs)
+    key = str(CallFact(parsed.spec.name, operands, parsed.attrs))
+    found = recording.calls.get(key)
+    if found is None:
+        near = get_close_matches(key, list(recording.calls), n=1, cutoff=0.3)
+        hint = f"recorded: {near[0]}" if near else "no call is recorded"
+        raise NotFoundError(
+            f"explaining {key} from a facts file: this call is not in it; {hint}; record it with"
+            " hal.facts(path, calls=[...])"
+        )
+    call, candidates = found
+    if device is not None:
+        moved = tuple(replace(o, device=device if o.device else "") for o in call.operands)
+        call = replace(call, operands=moved, device=device)
+    by_name = {(c.device.name, c.form): c for c in candidates}
+    asked = [
+        by_name.get((step.device.name, step.form), Candidate(step.device, step.form, ()))
+        for step in every_step(call, recording.facts, contract, policy)
+    ]
+    return weigh(call, asked, contract, policy)
