@@ -51,6 +51,7 @@ struct HAL_API Device {
 
   // Marks the device lost; the first sentence is kept.
   void lose(const std::string& text);
+  void lose(const anyhal_error& error);
   void require_alive() const;
   // Releases a plan once no queued call can still need it; collects what waits for that.
   void bury_plan(anyhal_plan* plan);

@@ -55,7 +55,7 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
   Buffer* b = source.buffer;
   if (!b || !b->constant)
     throw Error(ANYHAL_STATUS_INTERNAL,
-                plan.op_name + " on " + plan.device->name + ": the plan packs operand " +
+                plan.label() + " on " + plan.device->name + ": the plan packs operand " +
                     std::to_string(pack.operand) + ", which is not a constant");
   std::string key(static_cast<const char*>(pack.key), pack.key_size);
   const uint64_t where[2] = {source.data, pack.bytes};
@@ -63,7 +63,7 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
   for (Packed* p = b->packed; p; p = p->next)
     if (p->key == key) return {data_of(*p->buffer), p->buffer};
   if (!plan.device->instance->has_constant_pack)
-    throw Error(ANYHAL_STATUS_INTERNAL, plan.op_name + " on " + plan.device->name +
+    throw Error(ANYHAL_STATUS_INTERNAL, plan.label() + " on " + plan.device->name +
                                             ": the plan asks for packing but has no constant_pack");
   Buffer* copy = plan.device->memory.alloc(pack.bytes, ANYHAL_PURPOSE_WEIGHTS, &queue);
   copy->constant = true;
@@ -156,7 +156,13 @@ void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
         }
       }
     }
-    run_single(*node.plan, args, queue);
+    try {
+      run_single(*node.plan, args, queue);
+    } catch (Error& e) {
+      // The part is named by what failed; say whose part it is.
+      if (e.status != ANYHAL_STATUS_DEVICE_LOST) e.text = plan.label() + ", its part " + e.text;
+      throw;
+    }
   }
   if (!queue.capture) plan.calls.fetch_add(1, std::memory_order_relaxed);
 }
@@ -202,12 +208,11 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
 
 void raise_call(Plan& plan, anyhal_status status, const anyhal_error& error) {
   Device& device = *plan.device;
-  const std::string text(error.text, strnlen(error.text, sizeof(error.text)));
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
-    device.lose(text);
+    device.lose(error);
     device.require_alive();
   }
-  raise(status, error, plan.op_name + " on " + device.name);
+  raise(status, error, plan.label() + " on " + device.name, *device.instance);
 }
 
 void run_plan(Plan& plan, const Operand* operands, Queue& queue) {
@@ -237,11 +242,12 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
     if (device.synchronous) queue.completed.store(queue.submitted);
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
-    device.lose(error.record.text);
+    device.lose(error.record);
     device.require_alive();
   }
   if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
-  check(status, error, "copying " + std::to_string(bytes) + " bytes on " + device.name);
+  check(status, error, "copying " + std::to_string(bytes) + " bytes on " + device.name,
+        *device.instance);
   if (!device.synchronous) stamp(shape, operands, queue, queue.submitted);
 }
 

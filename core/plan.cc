@@ -52,6 +52,10 @@ struct Records {
   anyhal_op_desc op{};
 };
 
+std::string name_of(const OpDesc& desc) {
+  return desc.name.empty() ? "op " + std::to_string(desc.op) : desc.name;
+}
+
 Plan* track(Plan* plan) {
   static uint64_t next_id = 1;
   std::lock_guard lock(g_plans_mutex);
@@ -76,13 +80,13 @@ Verdict query_op(Device& device, const OpDesc& desc) {
   if (status == ANYHAL_STATUS_UNSUPPORTED) {
     out.reason = error.record.reason ? error.record.reason : v.reason;
   } else {
-    if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record.text);
-    check(status, error, "asking " + device.name);
+    if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
+    check(status, error, "asking for " + name_of(desc) + " on " + device.name, *device.instance);
     out.support = v.support, out.reason = v.reason;
   }
   out.flags = v.flags, out.operand = v.reason_operand, out.cost_ns = v.cost_ns;
   out.workspace_bytes = v.workspace_bytes, out.hidden_bytes = v.hidden_bytes;
-  out.text.assign(error.record.text, strnlen(error.record.text, sizeof(error.record.text)));
+  out.text = said(error.record, *device.instance);
   out.wants.assign(wants, wants + std::min<uint32_t>(v.want_count, ANYHAL_WANTS_MAX));
   return out;
 }
@@ -91,8 +95,9 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
   device.require_alive();
   if (desc.operands.size() > kMaxOperands)
     throw Error(ANYHAL_STATUS_UNSUPPORTED,
-                "an op on " + device.name + " has " + std::to_string(desc.operands.size()) +
-                    " operands; at most " + std::to_string(kMaxOperands) + " are supported",
+                name_of(desc) + " on " + device.name + ": it has " +
+                    std::to_string(desc.operands.size()) + " operands and at most " +
+                    std::to_string(kMaxOperands) + " are supported; split it",
                 ANYHAL_REASON_SHAPE_LIMIT);
   const Records records(device, desc);
   anyhal_plan* handle = nullptr;
@@ -104,16 +109,17 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
     device.memory.reclaim();
     status = device.table->op_prepare(device.handle, &records.op, &handle, &prepared, error);
   }
-  if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record.text);
-  check(status, error, "preparing on " + device.name);
+  if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
+  check(status, error, "preparing " + name_of(desc) + " on " + device.name, *device.instance);
   if (!prepared || prepared->size < offsetof(anyhal_prepared, hidden_bytes))
     throw Error(ANYHAL_STATUS_INTERNAL,
-                "op_prepare on " + device.name + " gave a plan without a full `prepared` record");
+                "preparing " + name_of(desc) + " on " + device.name +
+                    ": the backend gave no full `prepared` record; report this to its vendor");
   device.counters.plans_prepared.fetch_add(1, std::memory_order_relaxed);
   auto* plan = new Plan;
   plan->device = &device, plan->handle = handle, plan->enqueue = device.table->op_enqueue;
   plan->operand_count = uint32_t(desc.operands.size()), plan->input_count = desc.input_count;
-  plan->op = desc.op;
+  plan->op = desc.op, plan->called = desc.name;
   plan->workspace_bytes = prepared->workspace_bytes;
   plan->packs.assign(prepared->packs, prepared->packs + prepared->pack_count);
   plan->kernel = prepared->size >= offsetof(anyhal_prepared, library) && prepared->kernel

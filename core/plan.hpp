@@ -33,6 +33,7 @@ struct OpDesc {
   std::vector<OperandDesc> operands;
   std::string attributes;  // the C record's bytes
   uint32_t numerics[6] = {};
+  std::string name;  // for messages: "add (binary)"
 };
 
 struct Verdict {
@@ -85,6 +86,8 @@ struct HAL_API Plan {
   uint64_t id = 0;
   uint32_t op = 0;
   std::string op_name, kernel, library, state, signature;
+  std::string called;  // as messages name it: the function and, where it differs, the op
+  const std::string& label() const { return called.empty() ? op_name : called; }
   bool decomposed = false;  // part of a decomposition
   double cost_ns = 0;
   std::atomic<uint64_t> calls{0}, time_ns{0};

@@ -14,7 +14,7 @@ void make_handle(Queue& q) {
   const anyhal_queue_options options = {sizeof(options), 0, 0, 0};
   ErrorRecord error;
   check(q.device->table->queue_create(q.device->handle, &options, &q.handle, error), error,
-        "creating a queue on " + q.device->name);
+        "creating a queue on " + q.device->name, *q.device->instance);
 }
 
 }  // namespace
@@ -31,10 +31,10 @@ uint64_t Queue::signal() {
   if (signalled < submitted) {
     ErrorRecord error;
     const anyhal_status status = device->table->queue_signal(handle, submitted, error);
-    if (status == ANYHAL_STATUS_DEVICE_LOST) device->lose(error.record.text);
+    if (status == ANYHAL_STATUS_DEVICE_LOST) device->lose(error.record);
     // A dead queue says so again here; the wait that follows reads the whole story.
     if (status != ANYHAL_STATUS_OK && status != ANYHAL_STATUS_EXECUTION_FAILED)
-      check(status, error, "submitting work on " + device->name);
+      check(status, error, "submitting work on " + device->name, *device->instance);
     signalled = submitted;
   }
   return signalled;
@@ -44,8 +44,7 @@ void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
   std::lock_guard guard(lock);
   // Signals are rarer than calls: what follows the last value reached is lost, from there on.
   const uint64_t first = std::max<uint64_t>(completed.load(), state.completed) + 1;
-  failures.push_back({std::min(first, submitted), submitted,
-                      std::string(error.text, strnlen(error.text, sizeof(error.text)))});
+  failures.push_back({std::min(first, submitted), submitted, said(error, *device->instance)});
   // A failed queue is dead: make another, so that unrelated work goes on.
   ErrorRecord ignored;
   device->table->release(device->instance->reply.self, ANYHAL_OBJECT_QUEUE,
@@ -78,10 +77,10 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
     return true;
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
-    device->lose(error.record.text);
+    device->lose(error.record);
     device->require_alive();
   }
-  raise(status, error.record, "waiting on " + device->name);
+  raise(status, error.record, "waiting on " + device->name, *device->instance);
 }
 
 void Queue::bury() {
@@ -136,7 +135,7 @@ void Queue::wait_for(Queue& source, uint64_t value) {
     const anyhal_status status = device->table->queue_wait(handle, source.handle, value, error);
     if (status == ANYHAL_STATUS_OK) return;
     if (status != ANYHAL_STATUS_UNSUPPORTED)
-      raise(status, error.record, "ordering two queues of " + device->name);
+      raise(status, error.record, "ordering two queues of " + device->name, *device->instance);
   }
   source.wait(value);
 }

@@ -438,6 +438,6 @@ const sdk::Row kRows[] = {
 
 }  // namespace
 
-const sdk::OpTable kOps("cpu", kRows);
+const sdk::OpTable kOps(kRows);
 
 }  // namespace hal::cpu

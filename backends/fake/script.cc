@@ -71,7 +71,7 @@ const std::map<std::string_view, anyhal_status> kStatuses = {
 
 [[noreturn]] void reject(const std::string& part, const std::string& why) {
   throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-              "fake: script part '" + part + "': " + why + "; see backends/fake/README.md"};
+              "script part '" + part + "': " + why + "; see backends/fake/README.md"};
 }
 
 std::string trimmed(std::string_view text) {

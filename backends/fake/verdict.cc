@@ -73,8 +73,7 @@ void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& ver
   verdict.reason = no.reason;
   if (no.reason != ANYHAL_REASON_NONE) {
     verdict.support = ANYHAL_SUPPORT_NO;
-    why = std::string("fake: ") + op_name(desc.op) + " is refused, reason " +
-          std::to_string(no.reason) +
+    why = "the script refuses it, reason " + std::to_string(no.reason) +
           (no.operand >= 0 ? ", operand " + std::to_string(no.operand) : "");
     return;
   }

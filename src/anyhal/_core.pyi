@@ -118,7 +118,14 @@ class Plan:
     record: dict[str, Any]
     workspace_bytes: int
     def describe(
-        self, op: str, state: str, signature: str, decomposed: bool, cost_ns: float, gil: bool
+        self,
+        op: str,
+        called: str,
+        state: str,
+        signature: str,
+        decomposed: bool,
+        cost_ns: float,
+        gil: bool,
     ) -> None: ...
     def set_output(self, dtype: int, shape: list[int]) -> None: ...
     def run(self, arrays: list[Array | None], queue: NativeQueue) -> None: ...
@@ -169,6 +176,7 @@ def query(
     operands: list[Any],
     attributes: bytes,
     numerics: list[int],
+    name: str = "",
 ) -> dict[str, Any]: ...
 def prepare(
     device: NativeDevice,
@@ -177,6 +185,7 @@ def prepare(
     operands: list[Any],
     attributes: bytes,
     numerics: list[int],
+    name: str = "",
 ) -> Plan: ...
 def composite(
     device: NativeDevice,

@@ -53,6 +53,7 @@ class _Native:
     attributes: bytes
     cost_ns: float
     signature: str
+    called: str  # as messages name it
 
     def query(self, device: Device) -> Verdict:
         """The backend's answer; a cell that gave wrong answers is a no whatever it claims."""
@@ -64,6 +65,7 @@ class _Native:
                 list(self.operands),
                 self.attributes,
                 [],
+                self.called,
             )
         )
         if not verdict.accepts:
@@ -109,6 +111,7 @@ def _native(
         pack(spec, lowered),
         flops / _FLOPS_PER_NS + moved / _BYTES_PER_NS,
         f"{spec.name} {shown} -> {describe(out.spec)}",
+        spec.called(attrs),
     )
 
 
@@ -276,10 +279,12 @@ def _plan(device: Device, native: _Native, decomposed: bool) -> Any:
             list(native.operands),
             native.attributes,
             [],
+            native.called,
         )
         release = native.cost_ns > _RELEASE_GIL_ABOVE_NS
         found.describe(
             native.spec.name,
+            native.called,
             device.fact.state,
             native.signature,
             decomposed,
@@ -330,7 +335,7 @@ def prepare_call(
         assert made is not None
         plan = _composite(device, made, len(infos), True)
     if plan.record["composite"]:
-        plan.describe(spec.name, device.fact.state, signature, False, 0.0, True)
+        plan.describe(spec.name, spec.called(attrs), device.fact.state, signature, False, 0.0, True)
     plan.set_output(out.spec.dtype.value, list(out.spec.shape))
     return plan
 

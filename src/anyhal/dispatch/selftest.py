@@ -159,8 +159,11 @@ def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str:
     if in_place:
         operands[-1] = (*operands[-1][:5], 1, *operands[-1][6:])
     try:
-        plan = _core.prepare(device.native, spec.id, len(inputs), operands, pack(spec, lowered), [])
-        plan.describe(spec.name, device.fact.state, f"known answers of {spec.name}", False, 0, True)
+        called = spec.called(sample.attrs)
+        record = pack(spec, lowered)
+        plan = _core.prepare(device.native, spec.id, len(inputs), operands, record, [], called)
+        known = f"known answers of {spec.name}"
+        plan.describe(spec.name, called, device.fact.state, known, False, 0, True)
         plan.run([*inputs, out], queue._native)
         actual = arrays.numpy(out)
     except HalError as why:
