@@ -12,11 +12,13 @@ namespace hal {
 struct Tail {
   std::vector<uint64_t> words;
   std::vector<const Spec*> specs;
+  uint64_t calls = 0;  // the plan's, at the last look
 };
 
 namespace {
 
-constexpr uint64_t kMaxPlans = 65536;
+// A plan with its specs and its entry takes about 7 KB and the backend's own state: some 30 MB.
+constexpr uint64_t kMaxPlans = 4096;
 
 std::mutex g_plans_mutex;
 std::vector<Plan*>& plans() {
@@ -174,45 +176,67 @@ bool PlanCache::matches(const Entry& e, const Key& key) const {
 }
 
 void PlanCache::insert(const Key& key, Plan* plan, const std::vector<const Spec*>& specs) {
-  if (used_ >= kMaxPlans) clear();
+  if (used_ >= kMaxPlans) evict();
   if (2 * used_ >= mask_) grow();
   for (const Spec* s : specs) s->retain();
   const uint64_t h = hash(key);
-  uint64_t i = h & mask_;
-  while (entries_[i].plan) i = (i + 1) & mask_;
-  Entry& e = entries_[i];
+  Entry& e = vacant(h);
   e.hash = h;
   for (uint32_t w = 0; w < std::min(key.count, kInline); ++w) e.words[w] = key.words[w];
-  e.tail = new Tail{{}, specs};
+  // The call that brought it here is about to run; only further ones say that it is in use.
+  e.tail = new Tail{{}, specs, plan->calls.load(std::memory_order_relaxed) + 1};
   if (key.count > kInline) e.tail->words.assign(key.words + kInline, key.words + key.count);
   e.plan = plan;
   ++used_;
 }
 
-void PlanCache::grow() {
+PlanCache::Entry& PlanCache::vacant(uint64_t hash) {
+  uint64_t i = hash & mask_;
+  while (entries_[i].plan) i = (i + 1) & mask_;
+  return entries_[i];
+}
+
+void PlanCache::rebuild(uint64_t mask) {
   Entry* old = entries_;
   const uint64_t old_mask = mask_;
-  mask_ = 2 * mask_ + 1;
+  mask_ = mask;
   entries_ = new Entry[mask_ + 1];
   for (uint64_t i = 0; i <= old_mask; ++i)
-    if (old[i].plan) {
-      uint64_t j = old[i].hash & mask_;
-      while (entries_[j].plan) j = (j + 1) & mask_;
-      entries_[j] = old[i];
-    }
+    if (old[i].plan) vacant(old[i].hash) = old[i];
   delete[] old;
 }
 
-void PlanCache::clear() {
+void PlanCache::grow() { rebuild(2 * mask_ + 1); }
+
+void PlanCache::drop(Entry& e) {
+  release(e.plan);  // alive as long as a call, a composite or a graph holds it
+  for (const Spec* s : e.tail->specs) s->release();
+  delete e.tail;
+  e = {};
+  --used_;
+}
+
+// A look-up leaves no trace, so that a warm call pays nothing for this; the calls that the plans
+// count anyway tell which entries were used since the last time.
+void PlanCache::evict() {
   for (uint64_t i = 0; i <= mask_; ++i) {
     Entry& e = entries_[i];
     if (!e.plan) continue;
-    release(e.plan);
-    for (const Spec* s : e.tail->specs) s->release();
-    delete e.tail;
-    e = {};
+    const uint64_t calls = e.plan->calls.load(std::memory_order_relaxed);
+    if (calls <= e.tail->calls) {
+      drop(e);
+    } else {
+      e.tail->calls = calls;
+    }
   }
-  used_ = 0;
+  // All in use: room must be made all the same, and nothing says whose.
+  if (2 * used_ > kMaxPlans) clear();
+  rebuild(mask_);
+}
+
+void PlanCache::clear() {
+  for (uint64_t i = 0; i <= mask_; ++i)
+    if (entries_[i].plan) drop(entries_[i]);
 }
 
 PlanCache& plan_cache() {

@@ -144,7 +144,11 @@ class HAL_API PlanCache {
     return h;
   }
   bool matches(const Entry& e, const Key& key) const;
+  Entry& vacant(uint64_t hash);
+  void rebuild(uint64_t mask);
   void grow();
+  void drop(Entry& e);
+  void evict();
 
   Entry* entries_ = nullptr;
   uint64_t mask_ = 0, used_ = 0;
