@@ -306,6 +306,8 @@ const std::map<std::string_view, Setter>& keys() {
        [](Script& s, const std::string& v, const std::string& p) { s.workspace = number(v, p); }},
       {"refuse", [](Script& s, const std::string& v,
                     const std::string& p) { read_refusals(v, p, s.refuse); }},
+      {"refuse_in_place", [](Script& s, const std::string& v,
+                             const std::string& p) { read_refusals(v, p, s.refuse_in_place); }},
       {"refuse_prepare", [](Script& s, const std::string& v,
                             const std::string& p) { read_refusals(v, p, s.refuse_prepare); }},
       {"fail",

@@ -43,6 +43,10 @@ Refusal refusal(const Script& script, const DeviceScript& device, const anyhal_o
   if (const auto asked = script.refuse.find(desc.op); asked != script.refuse.end())
     return {asked->second, 0};
   if (desc.flags != 0) return {ANYHAL_REASON_ATTRIBUTE, -1};
+  if (const auto asked = script.refuse_in_place.find(desc.op);
+      asked != script.refuse_in_place.end())
+    for (uint32_t i = desc.input_count; i < desc.operand_count; ++i)
+      if (desc.operands[i].alias_of != 0) return {asked->second, static_cast<int32_t>(i)};
   for (uint32_t i = 0; i < desc.operand_count; ++i)
     if (const Refusal found = operand_refusal(script, device, desc, i);
         found.reason != ANYHAL_REASON_NONE)

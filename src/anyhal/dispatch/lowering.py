@@ -238,14 +238,18 @@ def query_call(
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
     out: OperandInfo,
+    alias: int | None,
     form: Form,
     core_only: bool,
 ) -> tuple[tuple[str, Verdict], ...]:
-    """What each op of that form answers; empty when there is no such form."""
+    """What each op of that form answers; empty when there is no such form.
+
+    `alias`: the input that `out` is. A backend may take a call and refuse it in place, so it is
+    asked for exactly the call that `prepare_call` prepares.
+    """
     if device is None:
         return ()
     out = _in_own_cell(device, out)
-    alias = 0 if spec.aliasing == "required" else None
     if form == "fused":
         return ((spec.name, _native(spec, infos, attrs, out, alias).query(device)),)
     expansion = _decomposed(device, spec, infos, attrs, out, alias, core_only)

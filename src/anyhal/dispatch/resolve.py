@@ -207,6 +207,10 @@ def _info(a: Any) -> OperandInfo | None:
     )
 
 
+def _required(spec: OpSpec) -> int | None:
+    return 0 if spec.aliasing == "required" else None
+
+
 def _call_fact(
     spec: OpSpec, infos: Sequence[OperandInfo | None], attrs: Mapping[str, Any], on: Sequence[str]
 ) -> CallFact:
@@ -225,6 +229,7 @@ def _weigh(
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
     out: OperandInfo,
+    alias: int | None,
     on: Sequence[str],
 ) -> tuple[CallFact, Decision]:
     """Asks candidate after candidate, stage by stage, until one stage has a taker."""
@@ -240,8 +245,10 @@ def _weigh(
         verdicts: tuple[Any, ...] = ()
         if not step.device.why_not:
             target = device.device(step.device.name) if known else None
+            # Elsewhere the operands are copied first: in place only what the op itself demands.
+            there = alias if target is not None and target.name in on else _required(spec)
             verdicts = query_call(
-                target, spec, infos, attrs, out, step.form, chosen.policy.prefer_decomposed
+                target, spec, infos, attrs, out, there, step.form, chosen.policy.prefer_decomposed
             )
         asked.append(Candidate(step.device, step.form, verdicts))
         decision = routing.weigh(call, asked, chosen.contract, chosen.policy)
@@ -275,7 +282,7 @@ def resolve(native: Any, inputs: tuple[Any, ...], given: Mapping[str, Any], out:
         ),
         None,
     )
-    call, decision = _weigh(spec, infos, attrs, target, on)
+    call, decision = _weigh(spec, infos, attrs, target, alias, on)
     if not decision.choice:
         raise UnsupportedError(
             decision.sentence,
@@ -334,7 +341,8 @@ def explain(text: str) -> Decision:
     infos = [None if s is None else OperandInfo(s) for s in parsed.inputs]
     on = [where.name if i else "" for i in infos]
     out = OperandInfo(parsed.out)
-    return _weigh(parsed.spec, infos, dict(parsed.attrs), out, on)[1]
+    alias = _required(parsed.spec)
+    return _weigh(parsed.spec, infos, dict(parsed.attrs), out, alias, on)[1]
 
 
 # -------------------------------------------------------------------------------------- coercion
