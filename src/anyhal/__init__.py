@@ -121,6 +121,7 @@ from anyhal.runtime.device import (
     select_backend,
     synchronize,
 )
+from anyhal.runtime.discovery import get_include
 from anyhal.runtime.queue import Event, Graph, Queue, graph
 
 __all__ = [
@@ -181,6 +182,7 @@ __all__ = [
     "full",
     "gelu",
     "gelu_tanh",
+    "get_include",
     "graph",
     "greater",
     "greater_equal",
