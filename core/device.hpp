@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ struct HAL_API Device {
     anyhal_plan* plan;
     std::vector<Use> uses;
   };
+  std::mutex packing;  // of constants, see Buffer::packed
   SpinLock buried_lock;
   std::vector<Buried> buried;
 

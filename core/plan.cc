@@ -159,8 +159,15 @@ void release(Plan* plan) {
 
 std::vector<Plan*> retained_plans() {
   std::lock_guard lock(g_plans_mutex);
-  for (Plan* p : plans()) p->retain();
-  return plans();
+  std::vector<Plan*> alive;
+  for (Plan* p : plans()) {
+    // The last reference may be gone, and its holder about to wait for this lock.
+    uint32_t seen = p->refs.load(std::memory_order_relaxed);
+    while (seen && !p->refs.compare_exchange_weak(seen, seen + 1, std::memory_order_relaxed)) {
+    }
+    if (seen) alive.push_back(p);
+  }
+  return alive;
 }
 
 // ---- cache

@@ -100,7 +100,7 @@ HAL_API Verdict query_op(Device& device, const OpDesc& desc);
 HAL_API Plan* prepare_op(Device& device, const OpDesc& desc);
 HAL_API Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_count,
                              Composite parts);
-// Calls f for every plan alive.
+// Every plan alive, each retained for the caller.
 HAL_API std::vector<Plan*> retained_plans();
 
 // Keys are compared whole; a hash is never the proof. One thread at a time uses it (the binding

@@ -44,7 +44,8 @@ void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
   std::lock_guard guard(lock);
   // Signals are rarer than calls: what follows the last value reached is lost, from there on.
   const uint64_t first = std::max<uint64_t>(completed.load(), state.completed) + 1;
-  failures.push_back({std::min(first, submitted), submitted, said(error, *device->instance)});
+  failures.push_back(
+      {std::min(first, submitted.load()), submitted, said(error, *device->instance)});
   // A failed queue is dead: make another, so that unrelated work goes on.
   ErrorRecord ignored;
   device->table->release(device->instance->reply.self, ANYHAL_OBJECT_QUEUE,
@@ -65,7 +66,7 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   const anyhal_status status = device->table->host_wait(handle, value, limit_ns, &state, error);
   if (status == ANYHAL_STATUS_OK) {
     uint64_t seen = completed.load();
-    const uint64_t now = std::max(value, std::min(state.completed, submitted));
+    const uint64_t now = std::max(value, std::min(state.completed, submitted.load()));
     while (seen < now && !completed.compare_exchange_weak(seen, now)) {
     }
     return true;
@@ -98,6 +99,7 @@ bool Queue::reached(uint64_t value) {
 }
 
 void Queue::require_good(uint64_t value) const {
+  std::lock_guard guard(lock);
   for (const Failure& f : failures)
     if (value >= f.first && value <= f.last)
       throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
@@ -116,6 +118,7 @@ void Queue::wait(uint64_t value, uint64_t limit_ns) {
 
 void Queue::wait_all(uint64_t limit_ns) {
   wait(submitted, limit_ns);
+  std::lock_guard guard(lock);
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
@@ -142,13 +145,18 @@ void Queue::wait_for(Queue& source, uint64_t value) {
 
 void wait_idle(Buffer& buffer, bool for_write) {
   if (!buffer.device || buffer.device->synchronous) return;
-  if (buffer.written.queue) {
-    buffer.written.queue->wait(buffer.written.value);
-    buffer.written.queue->require_good(buffer.written.value);
+  Use written;
+  std::vector<Use> read;
+  {
+    std::lock_guard guard(buffer.uses);
+    written = buffer.written;
+    if (for_write) read = buffer.read;
   }
-  if (!for_write) return;
-  for (const Use& use : buffer.read) use.queue->wait(use.value);
-  buffer.read.clear();
+  if (written.queue) {
+    written.queue->wait(written.value);
+    written.queue->require_good(written.value);
+  }
+  for (const Use& use : read) use.queue->wait(use.value);
 }
 
 }  // namespace hal

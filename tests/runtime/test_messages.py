@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import anyhal as hal
 import numpy as np
 import pytest
+
+import anyhal as hal
 from anyhal import _core
 
 X = np.ones((3, 4), np.float32)
