@@ -56,10 +56,12 @@ Device::Device(Instance* in, const ListedDevice& listed, std::string device_name
                     "slot; its backend must fill it");
   ErrorRecord error;
   check(table->device_open(in->reply.self, info.id, nullptr, 0, &handle, &address_block, error),
-        error, "opening " + name);
+        error, "opening " + name, *in);
   if (!host_memory) address_block = 0;
   queue = new Queue(this);
 }
+
+void Device::lose(const anyhal_error& error) { lose(said(error, *instance)); }
 
 void Device::lose(const std::string& text) {
   if (lost.exchange(true)) return;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -46,11 +47,13 @@ struct HAL_API Device {
     anyhal_plan* plan;
     std::vector<Use> uses;
   };
+  std::mutex packing;  // of constants, see Buffer::packed
   SpinLock buried_lock;
   std::vector<Buried> buried;
 
   // Marks the device lost; the first sentence is kept.
   void lose(const std::string& text);
+  void lose(const anyhal_error& error);
   void require_alive() const;
   // Releases a plan once no queued call can still need it; collects what waits for that.
   void bury_plan(anyhal_plan* plan);

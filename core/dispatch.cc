@@ -17,13 +17,19 @@ void order(const Plan& plan, const Operand* operands, Queue& queue) {
   for (uint32_t i = 0; i < plan.operand_count; ++i) {
     Buffer* b = operands[i].buffer;
     if (!b) continue;
-    if (b->written.queue) {
-      if (b->written.queue != &queue) queue.wait_for(*b->written.queue, b->written.value);
-      if (i < plan.input_count) b->written.queue->require_good(b->written.value);
+    Use written;
+    std::vector<Use> read;
+    {
+      std::lock_guard guard(b->uses);
+      written = b->written;
+      if (i >= plan.input_count) read = b->read;
     }
-    if (i >= plan.input_count)
-      for (const Use& use : b->read)
-        if (use.queue != &queue) queue.wait_for(*use.queue, use.value);
+    if (written.queue) {
+      if (written.queue != &queue) queue.wait_for(*written.queue, written.value);
+      if (i < plan.input_count) written.queue->require_good(written.value);
+    }
+    for (const Use& use : read)
+      if (use.queue != &queue) queue.wait_for(*use.queue, use.value);
   }
 }
 
@@ -31,6 +37,7 @@ void stamp(const Plan& plan, const Operand* operands, Queue& queue, uint64_t val
   for (uint32_t i = 0; i < plan.operand_count; ++i) {
     Buffer* b = operands[i].buffer;
     if (!b) continue;
+    std::lock_guard guard(b->uses);
     if (i >= plan.input_count) {
       b->written = {&queue, value};
       b->read.clear();
@@ -55,15 +62,17 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
   Buffer* b = source.buffer;
   if (!b || !b->constant)
     throw Error(ANYHAL_STATUS_INTERNAL,
-                plan.op_name + " on " + plan.device->name + ": the plan packs operand " +
+                plan.label() + " on " + plan.device->name + ": the plan packs operand " +
                     std::to_string(pack.operand) + ", which is not a constant");
   std::string key(static_cast<const char*>(pack.key), pack.key_size);
   const uint64_t where[2] = {source.data, pack.bytes};
   key.append(reinterpret_cast<const char*>(where), sizeof(where));
+  // Threads that meet a constant for the first time at once: one packs, the others wait for it.
+  std::lock_guard packing(plan.device->packing);
   for (Packed* p = b->packed; p; p = p->next)
     if (p->key == key) return {data_of(*p->buffer), p->buffer};
   if (!plan.device->instance->has_constant_pack)
-    throw Error(ANYHAL_STATUS_INTERNAL, plan.op_name + " on " + plan.device->name +
+    throw Error(ANYHAL_STATUS_INTERNAL, plan.label() + " on " + plan.device->name +
                                             ": the plan asks for packing but has no constant_pack");
   Buffer* copy = plan.device->memory.alloc(pack.bytes, ANYHAL_PURPOSE_WEIGHTS, &queue);
   copy->constant = true;
@@ -75,7 +84,7 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
     status = plan.device->table->constant_pack(queue.handle, plan.handle, pack.operand,
                                                ref_of(*plan.device, source),
                                                ref_of(*plan.device, target), error);
-    queue.submitted += status == ANYHAL_STATUS_OK;
+    queue.accept(status == ANYHAL_STATUS_OK);
     if (queue.device->synchronous) queue.completed.store(queue.submitted);
   }
   if (status != ANYHAL_STATUS_OK) {
@@ -156,7 +165,13 @@ void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
         }
       }
     }
-    run_single(*node.plan, args, queue);
+    try {
+      run_single(*node.plan, args, queue);
+    } catch (Error& e) {
+      // The part is named by what failed; say whose part it is.
+      if (e.status != ANYHAL_STATUS_DEVICE_LOST) e.text = plan.label() + ", its part " + e.text;
+      throw;
+    }
   }
   if (!queue.capture) plan.calls.fetch_add(1, std::memory_order_relaxed);
 }
@@ -178,7 +193,7 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
     const uint64_t begin = timed ? now_ns() : 0;
     status = plan.enqueue(queue.handle, plan.handle, &call, error);
     if (timed) elapsed = now_ns() - begin;
-    if (status == ANYHAL_STATUS_OK) ++queue.submitted;
+    if (status == ANYHAL_STATUS_OK) queue.accept();
     value = queue.submitted;
     if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
   }
@@ -186,7 +201,7 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
     device.memory.reclaim();
     std::lock_guard guard(queue.lock);
     status = plan.enqueue(queue.handle, plan.handle, &call, error);
-    if (status == ANYHAL_STATUS_OK) ++queue.submitted;
+    if (status == ANYHAL_STATUS_OK) queue.accept();
     value = queue.submitted;
     if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
   }
@@ -202,12 +217,11 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
 
 void raise_call(Plan& plan, anyhal_status status, const anyhal_error& error) {
   Device& device = *plan.device;
-  const std::string text(error.text, strnlen(error.text, sizeof(error.text)));
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
-    device.lose(text);
+    device.lose(error);
     device.require_alive();
   }
-  raise(status, error, plan.op_name + " on " + device.name);
+  raise(status, error, plan.label() + " on " + device.name, *device.instance);
 }
 
 void run_plan(Plan& plan, const Operand* operands, Queue& queue) {
@@ -230,19 +244,22 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
   const anyhal_copy_region region = {ref_of(device, to), ref_of(device, from), bytes};
   ErrorRecord error;
   anyhal_status status;
+  uint64_t value;
   {
     std::lock_guard guard(queue.lock);
     status = device.table->queue_copy(queue.handle, &region, 1, error);
-    if (status == ANYHAL_STATUS_OK) ++queue.submitted;
-    if (device.synchronous) queue.completed.store(queue.submitted);
+    if (status == ANYHAL_STATUS_OK) queue.accept();
+    value = queue.submitted;
+    if (device.synchronous) queue.completed.store(value);
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
-    device.lose(error.record.text);
+    device.lose(error.record);
     device.require_alive();
   }
   if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
-  check(status, error, "copying " + std::to_string(bytes) + " bytes on " + device.name);
-  if (!device.synchronous) stamp(shape, operands, queue, queue.submitted);
+  check(status, error, "copying " + std::to_string(bytes) + " bytes on " + device.name,
+        *device.instance);
+  if (!device.synchronous) stamp(shape, operands, queue, value);
 }
 
 // ---- receipts

@@ -44,7 +44,7 @@ inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t cou
   call.reserved = 0;
   queue.lock.lock();
   const anyhal_status status = plan.enqueue(queue.handle, plan.handle, &call, error);
-  queue.submitted += status == ANYHAL_STATUS_OK;
+  queue.accept(status == ANYHAL_STATUS_OK);
   queue.lock.unlock();
   plan.calls.store(plan.calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   return status;

@@ -38,12 +38,20 @@ struct ErrorRecord {
   anyhal_error record;
 };
 
-// Throws what a slot reported: "what: the backend's own sentence".
-[[noreturn]] HAL_API void raise(anyhal_status status, const anyhal_error& error,
-                                const std::string& what);
+struct Instance;
 
-inline void check(anyhal_status status, const ErrorRecord& error, const std::string& what) {
-  if (status != ANYHAL_STATUS_OK) raise(status, error.record, what);
+// What a backend wrote into the record, as far as it is its to say: why, and what to do. What
+// failed and where is the core's to say, which alone knows the device's name and the function that
+// was called; a backend that begins with it all the same ("add on mychip: ...") has that dropped.
+HAL_API std::string said(const anyhal_error& error, const Instance& in);
+
+// Throws what a slot reported: "what: why; what to do". The one place that puts `what` before it.
+[[noreturn]] HAL_API void raise(anyhal_status status, const anyhal_error& error,
+                                const std::string& what, const Instance& in);
+
+inline void check(anyhal_status status, const ErrorRecord& error, const std::string& what,
+                  const Instance& in) {
+  if (status != ANYHAL_STATUS_OK) raise(status, error.record, what, in);
 }
 
 }  // namespace hal

@@ -69,9 +69,9 @@ struct Pool {
   // Written before `ticket` is published; read by those who claimed an index of it.
   std::atomic<ParallelFn> fn{nullptr};
   std::atomic<void*> argument{nullptr};
-  uint32_t started = 0;  // workers, guarded by busy
-  uint32_t wanted = 0;   // 0 = automatic
-  uint32_t automatic = 0;
+  uint32_t started = 0;                // workers, guarded by busy
+  std::atomic<uint32_t> wanted{0};     // 0 = automatic
+  std::atomic<uint32_t> automatic{0};  // counted on first use; every thread counts alike
 };
 
 uint64_t pack_ticket(uint32_t generation, uint32_t count) {
@@ -145,9 +145,10 @@ void start_workers(Pool& p, uint32_t needed) {
 
 uint32_t executor_thread_count() {
   Pool& p = pool();
-  if (p.wanted) return p.wanted;
-  if (!p.automatic) p.automatic = quota_threads();
-  return p.automatic;
+  if (const uint32_t wanted = p.wanted.load(std::memory_order_relaxed)) return wanted;
+  uint32_t automatic = p.automatic.load(std::memory_order_relaxed);
+  if (!automatic) p.automatic.store(automatic = quota_threads(), std::memory_order_relaxed);
+  return automatic;
 }
 
 void executor_set_thread_count(uint32_t count) {
@@ -191,7 +192,7 @@ void executor_after_fork() {
   Pool* old = g_pool.load();
   if (!old) return;
   Pool* fresh = make_pool();  // the old one is left: its locks may be held by threads that are gone
-  fresh->wanted = old->wanted;
+  fresh->wanted = old->wanted.load();
   g_pool.store(fresh);
   t_inside = false;
 }

@@ -121,8 +121,8 @@ void Graph::launch() {
       s.plan->calls.store(s.plan->calls.load(std::memory_order_relaxed) + 1,
                           std::memory_order_relaxed);
     }
-    queue->submitted += i;
-    queue->completed.store(queue->submitted, std::memory_order_relaxed);
+    queue->accept(i);
+    queue->completed.store(queue->submitted.load(), std::memory_order_relaxed);
   }
   if (status != ANYHAL_STATUS_OK) raise_call(*nodes_[i].plan, status, error.record);
 }

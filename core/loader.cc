@@ -147,6 +147,12 @@ void take_table(Instance& in) {
                " bytes ends before the required slots " + "(" +
                std::to_string(offsetof(anyhal_table, queue_create)) +
                " bytes); rebuild it with this backend.h");
+  // Tables grow by slots: no header will ever have this many, so the word is garbage.
+  constexpr uint32_t kTableMax = 1u << 16;
+  if (theirs->size > kTableMax)
+    refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in,
+           "its table says a size of " + std::to_string(theirs->size) +
+               " bytes, which no table has; rebuild it with this backend.h");
   if (theirs->flags)
     refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in,
            "its table sets flags that this core does not know; upgrade anyhal");
@@ -181,9 +187,10 @@ void take_table(Instance& in) {
 
 void check_reply(const Instance& in) {
   const anyhal_reply& r = in.reply;
-  if (r.size < sizeof(anyhal_reply))
+  if (r.size != sizeof(anyhal_reply))
     refuse("negotiate", ANYHAL_STATUS_ABI_MISMATCH, in,
-           "its reply says a size below the frozen 64");
+           "its reply says a size of " + std::to_string(r.size) + " bytes, the frozen record has " +
+               std::to_string(sizeof(anyhal_reply)) + "; rebuild it with this backend.h");
   if (r.chosen != ANYHAL_ABI_VERSION)
     refuse("negotiate", ANYHAL_STATUS_ABI_MISMATCH, in,
            "it chose contract " + version_text(r.chosen) + " (it offers " +
@@ -271,10 +278,9 @@ Instance* load_instance(const std::string& path, const std::string& name,
   const anyhal_status status = entry(&hello, &in.reply, error);
   std::fesetenv(&floating);
   if (status != ANYHAL_STATUS_OK) {
-    error.record.text[sizeof(error.record.text) - 1] = 0;
+    const std::string why = said(error.record, in);
     refuse(status == ANYHAL_STATUS_ABI_MISMATCH ? "negotiate" : "init", status, in,
-           error.record.text[0] ? error.record.text
-                                : std::string("it answered ") + status_name(status));
+           why.empty() ? std::string("it answered ") + status_name(status) : why);
   }
   check_reply(in);
   take_table(in);
@@ -291,7 +297,7 @@ std::vector<ListedDevice> Instance::list_devices() {
     uint32_t total = 0;
     ErrorRecord error;
     check(table.device_list(reply.self, infos.data(), uint32_t(infos.size()), &total, error), error,
-          "listing the devices of backend '" + name + "'");
+          "listing the devices of backend '" + name + "'", *this);
     if (total > 4096)
       throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' says it has " +
                                               std::to_string(total) + " devices; it is not used");

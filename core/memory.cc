@@ -108,8 +108,9 @@ bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_me
   const anyhal_status status =
       device_->table->memory_alloc(device_->handle, &request, block, error);
   if (status == ANYHAL_STATUS_OUT_OF_MEMORY) return false;
-  if (status == ANYHAL_STATUS_DEVICE_LOST) device_->lose(error.record.text);
-  check(status, error, "allocating " + std::to_string(bytes) + " bytes on " + device_->name);
+  if (status == ANYHAL_STATUS_DEVICE_LOST) device_->lose(error.record);
+  check(status, error, "allocating " + std::to_string(bytes) + " bytes on " + device_->name,
+        *device_->instance);
   device_->counters.driver_allocs.fetch_add(1, std::memory_order_relaxed);
   block->bytes = bytes;
   if (block->memory == 0)

@@ -54,7 +54,9 @@ struct Buffer {
   void (*deleter)(void*) = nullptr;  // foreign memory
   void* owner = nullptr;
   Buffer* next = nullptr;  // free list
-  // Only on devices with queues of their own:
+  // Only on devices with queues of their own. Threads may read one buffer at once, so `uses` guards
+  // both; a buffer in a pool has nobody left who could.
+  SpinLock uses;
   Use written{nullptr, 0};
   std::vector<Use> read;
 

@@ -12,11 +12,13 @@ namespace hal {
 struct Tail {
   std::vector<uint64_t> words;
   std::vector<const Spec*> specs;
+  uint64_t calls = 0;  // the plan's, at the last look
 };
 
 namespace {
 
-constexpr uint64_t kMaxPlans = 65536;
+// A plan with its specs and its entry takes about 7 KB and the backend's own state: some 30 MB.
+constexpr uint64_t kMaxPlans = 4096;
 
 std::mutex g_plans_mutex;
 std::vector<Plan*>& plans() {
@@ -52,6 +54,10 @@ struct Records {
   anyhal_op_desc op{};
 };
 
+std::string name_of(const OpDesc& desc) {
+  return desc.name.empty() ? "op " + std::to_string(desc.op) : desc.name;
+}
+
 Plan* track(Plan* plan) {
   static uint64_t next_id = 1;
   std::lock_guard lock(g_plans_mutex);
@@ -76,13 +82,13 @@ Verdict query_op(Device& device, const OpDesc& desc) {
   if (status == ANYHAL_STATUS_UNSUPPORTED) {
     out.reason = error.record.reason ? error.record.reason : v.reason;
   } else {
-    if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record.text);
-    check(status, error, "asking " + device.name);
+    if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
+    check(status, error, "asking for " + name_of(desc) + " on " + device.name, *device.instance);
     out.support = v.support, out.reason = v.reason;
   }
   out.flags = v.flags, out.operand = v.reason_operand, out.cost_ns = v.cost_ns;
   out.workspace_bytes = v.workspace_bytes, out.hidden_bytes = v.hidden_bytes;
-  out.text.assign(error.record.text, strnlen(error.record.text, sizeof(error.record.text)));
+  out.text = said(error.record, *device.instance);
   out.wants.assign(wants, wants + std::min<uint32_t>(v.want_count, ANYHAL_WANTS_MAX));
   return out;
 }
@@ -91,8 +97,9 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
   device.require_alive();
   if (desc.operands.size() > kMaxOperands)
     throw Error(ANYHAL_STATUS_UNSUPPORTED,
-                "an op on " + device.name + " has " + std::to_string(desc.operands.size()) +
-                    " operands; at most " + std::to_string(kMaxOperands) + " are supported",
+                name_of(desc) + " on " + device.name + ": it has " +
+                    std::to_string(desc.operands.size()) + " operands and at most " +
+                    std::to_string(kMaxOperands) + " are supported; split it",
                 ANYHAL_REASON_SHAPE_LIMIT);
   const Records records(device, desc);
   anyhal_plan* handle = nullptr;
@@ -104,16 +111,17 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
     device.memory.reclaim();
     status = device.table->op_prepare(device.handle, &records.op, &handle, &prepared, error);
   }
-  if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record.text);
-  check(status, error, "preparing on " + device.name);
+  if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
+  check(status, error, "preparing " + name_of(desc) + " on " + device.name, *device.instance);
   if (!prepared || prepared->size < offsetof(anyhal_prepared, hidden_bytes))
     throw Error(ANYHAL_STATUS_INTERNAL,
-                "op_prepare on " + device.name + " gave a plan without a full `prepared` record");
+                "preparing " + name_of(desc) + " on " + device.name +
+                    ": the backend gave no full `prepared` record; report this to its vendor");
   device.counters.plans_prepared.fetch_add(1, std::memory_order_relaxed);
   auto* plan = new Plan;
   plan->device = &device, plan->handle = handle, plan->enqueue = device.table->op_enqueue;
   plan->operand_count = uint32_t(desc.operands.size()), plan->input_count = desc.input_count;
-  plan->op = desc.op;
+  plan->op = desc.op, plan->called = desc.name;
   plan->workspace_bytes = prepared->workspace_bytes;
   plan->packs.assign(prepared->packs, prepared->packs + prepared->pack_count);
   plan->kernel = prepared->size >= offsetof(anyhal_prepared, library) && prepared->kernel
@@ -152,8 +160,15 @@ void release(Plan* plan) {
 
 std::vector<Plan*> retained_plans() {
   std::lock_guard lock(g_plans_mutex);
-  for (Plan* p : plans()) p->retain();
-  return plans();
+  std::vector<Plan*> alive;
+  for (Plan* p : plans()) {
+    // The last reference may be gone, and its holder about to wait for this lock.
+    uint32_t seen = p->refs.load(std::memory_order_relaxed);
+    while (seen && !p->refs.compare_exchange_weak(seen, seen + 1, std::memory_order_relaxed)) {
+    }
+    if (seen) alive.push_back(p);
+  }
+  return alive;
 }
 
 // ---- cache
@@ -169,45 +184,67 @@ bool PlanCache::matches(const Entry& e, const Key& key) const {
 }
 
 void PlanCache::insert(const Key& key, Plan* plan, const std::vector<const Spec*>& specs) {
-  if (used_ >= kMaxPlans) clear();
+  if (used_ >= kMaxPlans) evict();
   if (2 * used_ >= mask_) grow();
   for (const Spec* s : specs) s->retain();
   const uint64_t h = hash(key);
-  uint64_t i = h & mask_;
-  while (entries_[i].plan) i = (i + 1) & mask_;
-  Entry& e = entries_[i];
+  Entry& e = vacant(h);
   e.hash = h;
   for (uint32_t w = 0; w < std::min(key.count, kInline); ++w) e.words[w] = key.words[w];
-  e.tail = new Tail{{}, specs};
+  // The call that brought it here is about to run; only further ones say that it is in use.
+  e.tail = new Tail{{}, specs, plan->calls.load(std::memory_order_relaxed) + 1};
   if (key.count > kInline) e.tail->words.assign(key.words + kInline, key.words + key.count);
   e.plan = plan;
   ++used_;
 }
 
-void PlanCache::grow() {
+PlanCache::Entry& PlanCache::vacant(uint64_t hash) {
+  uint64_t i = hash & mask_;
+  while (entries_[i].plan) i = (i + 1) & mask_;
+  return entries_[i];
+}
+
+void PlanCache::rebuild(uint64_t mask) {
   Entry* old = entries_;
   const uint64_t old_mask = mask_;
-  mask_ = 2 * mask_ + 1;
+  mask_ = mask;
   entries_ = new Entry[mask_ + 1];
   for (uint64_t i = 0; i <= old_mask; ++i)
-    if (old[i].plan) {
-      uint64_t j = old[i].hash & mask_;
-      while (entries_[j].plan) j = (j + 1) & mask_;
-      entries_[j] = old[i];
-    }
+    if (old[i].plan) vacant(old[i].hash) = old[i];
   delete[] old;
 }
 
-void PlanCache::clear() {
+void PlanCache::grow() { rebuild(2 * mask_ + 1); }
+
+void PlanCache::drop(Entry& e) {
+  release(e.plan);  // alive as long as a call, a composite or a graph holds it
+  for (const Spec* s : e.tail->specs) s->release();
+  delete e.tail;
+  e = {};
+  --used_;
+}
+
+// A look-up leaves no trace, so that a warm call pays nothing for this; the calls that the plans
+// count anyway tell which entries were used since the last time.
+void PlanCache::evict() {
   for (uint64_t i = 0; i <= mask_; ++i) {
     Entry& e = entries_[i];
     if (!e.plan) continue;
-    release(e.plan);
-    for (const Spec* s : e.tail->specs) s->release();
-    delete e.tail;
-    e = {};
+    const uint64_t calls = e.plan->calls.load(std::memory_order_relaxed);
+    if (calls <= e.tail->calls) {
+      drop(e);
+    } else {
+      e.tail->calls = calls;
+    }
   }
-  used_ = 0;
+  // All in use: room must be made all the same, and nothing says whose.
+  if (2 * used_ > kMaxPlans) clear();
+  rebuild(mask_);
+}
+
+void PlanCache::clear() {
+  for (uint64_t i = 0; i <= mask_; ++i)
+    if (entries_[i].plan) drop(entries_[i]);
 }
 
 PlanCache& plan_cache() {

@@ -34,6 +34,7 @@ struct OpDesc {
   std::vector<OperandDesc> operands;
   std::string attributes;  // the C record's bytes
   uint32_t numerics[6] = {};
+  std::string name;  // for messages: "add (binary)"
 };
 
 struct Verdict {
@@ -86,6 +87,8 @@ struct HAL_API Plan {
   uint64_t id = 0;
   uint32_t op = 0;
   std::string op_name, kernel, library, state, signature, numerics;
+  std::string called;  // as messages name it: the function and, where it differs, the op
+  const std::string& label() const { return called.empty() ? op_name : called; }
   bool decomposed = false;  // part of a decomposition
   double cost_ns = 0;
   std::atomic<uint64_t> calls{0}, time_ns{0};
@@ -98,7 +101,7 @@ HAL_API Verdict query_op(Device& device, const OpDesc& desc);
 HAL_API Plan* prepare_op(Device& device, const OpDesc& desc);
 HAL_API Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_count,
                              Composite parts);
-// Calls f for every plan alive.
+// Every plan alive, each retained for the caller.
 HAL_API std::vector<Plan*> retained_plans();
 
 // Keys are compared whole; a hash is never the proof. One thread at a time uses it (the binding
@@ -142,7 +145,11 @@ class HAL_API PlanCache {
     return h;
   }
   bool matches(const Entry& e, const Key& key) const;
+  Entry& vacant(uint64_t hash);
+  void rebuild(uint64_t mask);
   void grow();
+  void drop(Entry& e);
+  void evict();
 
   Entry* entries_ = nullptr;
   uint64_t mask_ = 0, used_ = 0;

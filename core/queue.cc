@@ -14,7 +14,7 @@ void make_handle(Queue& q) {
   const anyhal_queue_options options = {sizeof(options), 0, 0, 0};
   ErrorRecord error;
   check(q.device->table->queue_create(q.device->handle, &options, &q.handle, error), error,
-        "creating a queue on " + q.device->name);
+        "creating a queue on " + q.device->name, *q.device->instance);
 }
 
 }  // namespace
@@ -31,10 +31,10 @@ uint64_t Queue::signal() {
   if (signalled < submitted) {
     ErrorRecord error;
     const anyhal_status status = device->table->queue_signal(handle, submitted, error);
-    if (status == ANYHAL_STATUS_DEVICE_LOST) device->lose(error.record.text);
+    if (status == ANYHAL_STATUS_DEVICE_LOST) device->lose(error.record);
     // A dead queue says so again here; the wait that follows reads the whole story.
     if (status != ANYHAL_STATUS_OK && status != ANYHAL_STATUS_EXECUTION_FAILED)
-      check(status, error, "submitting work on " + device->name);
+      check(status, error, "submitting work on " + device->name, *device->instance);
     signalled = submitted;
   }
   return signalled;
@@ -44,8 +44,8 @@ void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
   std::lock_guard guard(lock);
   // Signals are rarer than calls: what follows the last value reached is lost, from there on.
   const uint64_t first = std::max<uint64_t>(completed.load(), state.completed) + 1;
-  failures.push_back({std::min(first, submitted), submitted,
-                      std::string(error.text, strnlen(error.text, sizeof(error.text)))});
+  failures.push_back(
+      {std::min(first, submitted.load()), submitted, said(error, *device->instance)});
   // A failed queue is dead: make another, so that unrelated work goes on.
   ErrorRecord ignored;
   device->table->release(device->instance->reply.self, ANYHAL_OBJECT_QUEUE,
@@ -66,7 +66,7 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   const anyhal_status status = device->table->host_wait(handle, value, limit_ns, &state, error);
   if (status == ANYHAL_STATUS_OK) {
     uint64_t seen = completed.load();
-    const uint64_t now = std::max(value, std::min(state.completed, submitted));
+    const uint64_t now = std::max(value, std::min(state.completed, submitted.load()));
     while (seen < now && !completed.compare_exchange_weak(seen, now)) {
     }
     return true;
@@ -78,10 +78,10 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
     return true;
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
-    device->lose(error.record.text);
+    device->lose(error.record);
     device->require_alive();
   }
-  raise(status, error.record, "waiting on " + device->name);
+  raise(status, error.record, "waiting on " + device->name, *device->instance);
 }
 
 void Queue::bury() {
@@ -99,6 +99,7 @@ bool Queue::reached(uint64_t value) {
 }
 
 void Queue::require_good(uint64_t value) const {
+  std::lock_guard guard(lock);
   for (const Failure& f : failures)
     if (value >= f.first && value <= f.last)
       throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
@@ -117,6 +118,7 @@ void Queue::wait(uint64_t value, uint64_t limit_ns) {
 
 void Queue::wait_all(uint64_t limit_ns) {
   wait(submitted, limit_ns);
+  std::lock_guard guard(lock);
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
@@ -136,20 +138,25 @@ void Queue::wait_for(Queue& source, uint64_t value) {
     const anyhal_status status = device->table->queue_wait(handle, source.handle, value, error);
     if (status == ANYHAL_STATUS_OK) return;
     if (status != ANYHAL_STATUS_UNSUPPORTED)
-      raise(status, error.record, "ordering two queues of " + device->name);
+      raise(status, error.record, "ordering two queues of " + device->name, *device->instance);
   }
   source.wait(value);
 }
 
 void wait_idle(Buffer& buffer, bool for_write) {
   if (!buffer.device || buffer.device->synchronous) return;
-  if (buffer.written.queue) {
-    buffer.written.queue->wait(buffer.written.value);
-    buffer.written.queue->require_good(buffer.written.value);
+  Use written;
+  std::vector<Use> read;
+  {
+    std::lock_guard guard(buffer.uses);
+    written = buffer.written;
+    if (for_write) read = buffer.read;
   }
-  if (!for_write) return;
-  for (const Use& use : buffer.read) use.queue->wait(use.value);
-  buffer.read.clear();
+  if (written.queue) {
+    written.queue->wait(written.value);
+    written.queue->require_good(written.value);
+  }
+  for (const Use& use : read) use.queue->wait(use.value);
 }
 
 }  // namespace hal

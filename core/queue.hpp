@@ -19,9 +19,10 @@ struct HAL_API Queue {
 
   Device* device;
   anyhal_queue* handle = nullptr;  // null where the backend is synchronous
-  SpinLock lock;                   // serialises calls on this queue
-  uint64_t submitted = 0;          // calls accepted so far
-  uint64_t signalled = 0;          // highest value given to queue_signal
+  mutable SpinLock lock;           // serialises calls on this queue
+  // Calls accepted so far: written with `lock` held, read by whoever wonders.
+  std::atomic<uint64_t> submitted{0};
+  uint64_t signalled = 0;  // highest value given to queue_signal
   std::atomic<uint64_t> completed{0};
   Graph* capture = nullptr;
   bool plain = false;  // synchronous, not capturing: the short path applies
@@ -45,6 +46,12 @@ struct HAL_API Queue {
   void wait_for(Queue& source, uint64_t value);
   // A call said that the queue is dead: takes note of what failed and makes another.
   void bury();
+  // One more call was accepted; `lock` is held.
+  uint64_t accept(uint64_t calls = 1) {
+    const uint64_t now = submitted.load(std::memory_order_relaxed) + calls;
+    submitted.store(now, std::memory_order_relaxed);
+    return now;
+  }
   // Throws when `value` lies in a failed range.
   void require_good(uint64_t value) const;
 

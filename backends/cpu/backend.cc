@@ -169,12 +169,12 @@ anyhal_status device_open(anyhal_self* self, uint64_t id, const anyhal_setting*,
                           anyhal_error* error) {
   if (id != 0)
     return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
-                "device_open on cpu: there is no device %llu; the processor is device 0",
+                "there is no device %llu; the processor is device 0",
                 static_cast<unsigned long long>(id));
   *out_device = new (std::nothrow) anyhal_device{self};
   if (*out_device == nullptr)
     return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                "device_open on cpu: the host is out of memory; free arrays and try again");
+                "the host is out of memory; free arrays and try again");
   *out_address_block = sdk::kAddressBlock;
   return ANYHAL_STATUS_OK;
 }
@@ -187,7 +187,7 @@ anyhal_status memory_alloc(anyhal_device*, const anyhal_memory_request* request,
   uint64_t bytes = (request->bytes + alignment - 1) & ~(alignment - 1);
   if (bytes < request->bytes || posix_memalign(&p, alignment, bytes == 0 ? alignment : bytes) != 0)
     return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                "memory_alloc on cpu: %llu bytes cannot be had from the system; free arrays and "
+                "%llu bytes cannot be had from the system; free arrays and "
                 "try again",
                 static_cast<unsigned long long>(request->bytes));
   // Weights are walked from end to end: large pages spare the page walks.
@@ -209,8 +209,7 @@ anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc, anyhal
     verdict->flags = 0;
     verdict->reason = no_kernel().reason;
     verdict->reason_operand = 0;
-    fail(error, ANYHAL_STATUS_OK, verdict->reason, "op %u on cpu: %s; cast the operands", desc->op,
-         no_kernel().why);
+    fail(error, ANYHAL_STATUS_OK, verdict->reason, "%s; cast the operands", no_kernel().why);
     return ANYHAL_STATUS_OK;
   }
   verdict->workspace_bytes = plan.workspace_bytes;
@@ -242,7 +241,7 @@ void fill_prepared(anyhal_plan* plan) {
 
 anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc, anyhal_plan** out_plan,
                          const anyhal_prepared** out_prepared, anyhal_error* error) {
-  return sdk::guard("op_prepare on cpu", error, [&] {
+  return sdk::guard(error, [&] {
     anyhal_verdict verdict = {};
     verdict.size = sizeof(verdict);
     anyhal_status status = kOps.query(desc, &verdict, error);
@@ -252,13 +251,12 @@ anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc, anyh
     plan->tensors.resize(desc->operand_count);
     const anyhal_self& self = *device->self;
     if (!make_plan(self, *desc, self.onednn, plan->tensors.data(), &plan->plan))
-      return fail(error, ANYHAL_STATUS_UNSUPPORTED, no_kernel().reason,
-                  "op %u on cpu: %s; cast the operands", desc->op, no_kernel().why);
+      return fail(error, ANYHAL_STATUS_UNSUPPORTED, no_kernel().reason, "%s; cast the operands",
+                  no_kernel().why);
     if (desc->workspace_limit != 0 && plan->plan.workspace_bytes > desc->workspace_limit)
       return fail(error, ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_WORKSPACE,
-                  "op %u on cpu: %llu bytes of workspace are more than the call allows; raise the "
-                  "limit",
-                  desc->op, static_cast<unsigned long long>(plan->plan.workspace_bytes));
+                  "%llu bytes of workspace are more than the call allows; raise the limit",
+                  static_cast<unsigned long long>(plan->plan.workspace_bytes));
     for (uint32_t i = 0; i < desc->operand_count; ++i)
       if ((plan->tensors[i].flags & ANYHAL_TENSOR_INLINE) != 0)
         plan->inline_mask |= uint64_t{1} << i;
@@ -275,7 +273,7 @@ anyhal_status op_enqueue(anyhal_queue*, anyhal_plan* plan, const anyhal_call* ca
   uint32_t count = p.operand_count;
   if (call->operand_count != count)
     return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                "op_enqueue on cpu: the call has %u operands and the plan %u; prepare a plan for "
+                "the call has %u operands and the plan %u; prepare a plan for "
                 "this call",
                 call->operand_count, count);
   char* data[kOperandsMax];
@@ -306,8 +304,7 @@ anyhal_status release(anyhal_self*, uint32_t kind, uint64_t object, uint32_t fla
     }
     default:
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                  "release on cpu: object kind %u is never made here; pass what this backend made",
-                  kind);
+                  "object kind %u is never made here; pass what this backend made", kind);
   }
   return ANYHAL_STATUS_OK;
 }
@@ -319,7 +316,7 @@ anyhal_status answer(const void* from, uint64_t size, void* value, uint64_t* byt
   *bytes = size;
   if (value == nullptr || room < size)
     return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                "device_query on cpu: the answer takes %llu bytes; ask again with that many",
+                "the answer takes %llu bytes; ask again with that many",
                 static_cast<unsigned long long>(size));
   memcpy(value, from, size);
   return ANYHAL_STATUS_OK;
@@ -342,8 +339,8 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t, void* 
     case ANYHAL_QUERY_NOTES:
       return answer(device->self->notes, strlen(device->self->notes) + 1, value, bytes, error);
     default:
-      return fail(error, ANYHAL_STATUS_UNSUPPORTED, 0,
-                  "device_query on cpu: key %u is unknown here; ask for another", key);
+      return fail(error, ANYHAL_STATUS_UNSUPPORTED, 0, "key %u is unknown here; ask for another",
+                  key);
   }
 }
 
@@ -351,10 +348,8 @@ anyhal_status constant_pack(anyhal_queue*, anyhal_plan* plan, uint32_t operand, 
                             anyhal_ref destination, anyhal_error* error) {
   const Plan& p = plan->plan;
   if (p.pack == nullptr || operand != p.pack_operand)
-    return fail(
-        error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-        "constant_pack on cpu: the plan packs no operand %u; pack what op_prepare asked for",
-        operand);
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "the plan packs no operand %u; pack what op_prepare asked for", operand);
   p.pack(p, sdk::host_address(source), sdk::host_address(destination));
   return ANYHAL_STATUS_OK;
 }
@@ -393,9 +388,9 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
   self->services = hello.services;
   const char* isa = setting(hello, "isa");
   if (!cap_isa(isa, detect_isa(), &self->isa))
-    return fail(
-        error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-        "cpu: the setting isa is \"%.40s\", which is no level; use baseline, avx2 or avx512", isa);
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "the setting isa is \"%.40s\", which is no level; use baseline, avx2 or avx512",
+                isa);
   self->kernels = &kernels_of(self->isa);
 #if defined(__x86_64__)
   snprintf(self->arch, sizeof(self->arch), "x86-64 %s", isa_name(self->isa));
@@ -432,10 +427,10 @@ extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* h
   reply->abi_min = reply->abi_max = ANYHAL_ABI_VERSION;
   if (hello->abi_min > ANYHAL_ABI_VERSION || hello->abi_max < ANYHAL_ABI_VERSION)
     return hal::cpu::fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
-                          "cpu: this backend speaks ABI %u.%u and the core %u.%u to %u.%u; "
+                          "this backend speaks ABI %u.%u and the core %u.%u to %u.%u; "
                           "upgrade the %s",
                           ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR, hello->abi_min >> 16,
                           hello->abi_min & 0xffffu, hello->abi_max >> 16, hello->abi_max & 0xffffu,
                           hello->abi_max < ANYHAL_ABI_VERSION ? "core" : "backend");
-  return hal::sdk::guard("cpu", error, [&] { return hal::cpu::start(*hello, reply, error); });
+  return hal::sdk::guard(error, [&] { return hal::cpu::start(*hello, reply, error); });
 }

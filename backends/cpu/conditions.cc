@@ -444,6 +444,6 @@ const sdk::Row kRows[] = {
 
 }  // namespace
 
-const sdk::OpTable kOps("cpu", kRows);
+const sdk::OpTable kOps(kRows);
 
 }  // namespace hal::cpu

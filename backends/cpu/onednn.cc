@@ -380,7 +380,7 @@ anyhal_status Contractor::run(const Plan& plan, const char* a, const char* b, ch
       &job);
   if (job.status == kSuccess) return ANYHAL_STATUS_OK;
   return fail(error, ANYHAL_STATUS_EXECUTION_FAILED, ANYHAL_REASON_NONE,
-              "matmul on cpu: %s answered status %d while executing %s; run again with the setting "
+              "%s answered status %d while executing %s; run again with the setting "
               "onednn_library empty to use the backend's own kernels",
               library_->name, job.status.load(), plan.kernel);
 }

@@ -60,7 +60,7 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_CONCAT, "concat", 0, sdk::kPlain, kHas<anyhal_attrs_concat>, concat_fits, concat,
      nullptr, sdk::kExact},
 };
-const sdk::OpTable kOps("cpu_ref:0", kRows, sdk::kBatchInvariant);
+const sdk::OpTable kOps(kRows, sdk::kBatchInvariant);
 
 anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
                           uint32_t* out_total, anyhal_error*) {
@@ -83,29 +83,29 @@ anyhal_status device_open(anyhal_self* self, uint64_t device_id, const anyhal_se
                           anyhal_error* error) {
   if (device_id != 0) {
     return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
-                "device_open on cpu_ref: there is no device %llu, only 0; list devices first",
+                "there is no device %llu, only 0; list devices first",
                 static_cast<unsigned long long>(device_id));
   }
   *out_device = new (std::nothrow) anyhal_device{self};
   *out_address_block = sdk::kAddressBlock;
   if (*out_device != nullptr) return ANYHAL_STATUS_OK;
   return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-              "device_open on cpu_ref: the host is out of memory; free arrays and try again");
+              "the host is out of memory; free arrays and try again");
 }
 
 anyhal_status memory_alloc(anyhal_device*, const anyhal_memory_request* request,
                            anyhal_memory_block* out_block, anyhal_error* error) {
   if (request->kind != 0 || request->flags != 0) {
     return fail(error, ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
-                "memory_alloc on cpu_ref:0: memory kind %u with flags %u is unknown; use kind 0",
-                request->kind, request->flags);
+                "memory kind %u with flags %u is unknown; use kind 0", request->kind,
+                request->flags);
   }
   const uint64_t alignment = request->alignment > 64 ? request->alignment : 64;
   const uint64_t bytes = (request->bytes / alignment + 1) * alignment;
   void* memory = bytes < request->bytes ? nullptr : std::aligned_alloc(alignment, bytes);
   if (memory == nullptr) {
     return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                "memory_alloc on cpu_ref:0: the host has no block of %llu bytes; free arrays",
+                "the host has no block of %llu bytes; free arrays",
                 static_cast<unsigned long long>(request->bytes));
   }
   anyhal_memory_block block = {};
@@ -148,8 +148,7 @@ anyhal_status release(anyhal_self*, uint32_t object_kind, uint64_t object, uint3
       break;
     default:
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                  "release on cpu_ref: it makes no objects of kind %u; check the kind",
-                  object_kind);
+                  "it makes no objects of kind %u; check the kind", object_kind);
   }
   return ANYHAL_STATUS_OK;
 }
@@ -166,8 +165,8 @@ anyhal_status device_query(anyhal_device*, uint32_t key, uint64_t, void* value, 
     case ANYHAL_QUERY_NOTES:
       return sdk::answer(value, bytes, "", error);
   }
-  return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
-              "device_query on cpu_ref:0: key %u is unknown here; use one of backend.h", key);
+  return fail(error, ANYHAL_STATUS_NOT_FOUND, 0, "key %u is unknown here; use one of backend.h",
+              key);
 }
 
 const anyhal_table kTable = [] {
@@ -190,7 +189,7 @@ const anyhal_table kTable = [] {
 extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello,
                                                            anyhal_reply* reply,
                                                            anyhal_error* error) {
-  anyhal_status status = hal::sdk::agree(*hello, *reply, "cpu_ref", error);
+  anyhal_status status = hal::sdk::agree(*hello, *reply, error);
   if (status != ANYHAL_STATUS_OK) return status;
   anyhal_self* self = new (std::nothrow) anyhal_self{hello->services, hal::sdk::host_memory_kind()};
   if (self == nullptr) return ANYHAL_STATUS_OUT_OF_MEMORY;

@@ -135,6 +135,7 @@ static refusal read_description(const anyhal_op_desc* desc, anyhal_plan* plan) {
     /* Records may be longer than this build knows: the first one's size is their distance. */
     const char* at = (const char*)desc->operands + (size_t)i * desc->operands->size;
     refusal bad = read_operand((const anyhal_tensor_desc*)at, i < desc->input_count, &plan->t[i]);
+    bad.operand = (int32_t)i;
     if (bad.status != ANYHAL_STATUS_OK) return bad;
   }
   refusal bad = read_attributes(desc, plan);
@@ -153,11 +154,33 @@ static refusal read_description(const anyhal_op_desc* desc, anyhal_plan* plan) {
   return fits;
 }
 
-static anyhal_status report(const anyhal_plan* plan, refusal bad, anyhal_error* error) {
-  return fail(error, bad.status, bad.reason, "%s on dayone:0: %s; %s",
-              plan->row != NULL ? plan->row->name : "this op", bad.text,
-              bad.status == ANYHAL_STATUS_INVALID_ARGUMENT ? "correct the operands"
-                                                           : "use another device or a cast");
+/* The last part of a message. A hint must help: a cast mends a dtype and no layout. */
+static const char* what_to_do(refusal bad) {
+  if (bad.status == ANYHAL_STATUS_INVALID_ARGUMENT) return "correct the call";
+  switch (bad.reason) {
+    case ANYHAL_REASON_OP:
+      return "allow fallback='decompose', which runs any op through those ten";
+    case ANYHAL_REASON_DTYPE:
+      return "cast to a dtype that the device's list has for this op";
+    case ANYHAL_REASON_LAYOUT:
+      return "pass a dense copy, and an output of its own";
+    case ANYHAL_REASON_RANK:
+      return "reshape to fewer dims";
+    case ANYHAL_REASON_NUMERICS:
+      return "ask for strict numerics";
+    case ANYHAL_REASON_MEMORY_KIND:
+      return "use kind 0";
+    case ANYHAL_REASON_WORKSPACE:
+      return "raise the limit";
+    default:
+      return "rebuild the backend with the header of this core";
+  }
+}
+
+static anyhal_status report(refusal bad, anyhal_error* error) {
+  char which[24] = "";
+  if (bad.operand >= 0) snprintf(which, sizeof which, " (operand %d)", (int)bad.operand);
+  return fail(error, bad.status, bad.reason, "%s%s; %s", bad.text, which, what_to_do(bad));
 }
 
 /* ---------------------------------------------------------------------------------------- slots */
@@ -195,7 +218,7 @@ static anyhal_status device_open(anyhal_self* self, uint64_t device_id,
   (void)options, (void)option_count;
   if (device_id != 0)
     return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
-                "device_open on dayone: there is no device %llu, only 0; list devices first",
+                "there is no device %llu, only 0; list devices first",
                 (unsigned long long)device_id);
   /* One device without state of its own: the instance stands for it. */
   *out_device = (anyhal_device*)self;
@@ -210,11 +233,11 @@ static anyhal_status memory_alloc(anyhal_device* device, const anyhal_memory_req
   const uint64_t bytes = (request->bytes / alignment + 1) * alignment;
   if (request->kind != 0 || request->flags != 0)
     return fail(error, ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
-                "memory_alloc on dayone:0: kind %u is unknown; use kind 0", request->kind);
+                "kind %u is unknown; use kind 0", request->kind);
   void* memory = bytes < request->bytes ? NULL : aligned_alloc(alignment, bytes);
   if (memory == NULL)
     return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                "memory_alloc on dayone:0: the host has no block of %llu bytes; free arrays",
+                "the host has no block of %llu bytes; free arrays",
                 (unsigned long long)request->bytes);
   out_block->memory = out_block->device_address = out_block->host_address = (uintptr_t)memory;
   out_block->bytes = request->bytes;
@@ -226,13 +249,13 @@ static anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc,
   (void)device;
   anyhal_plan plan;
   const refusal bad = read_description(desc, &plan);
-  if (bad.status == ANYHAL_STATUS_INVALID_ARGUMENT) return report(&plan, bad, error);
+  if (bad.status == ANYHAL_STATUS_INVALID_ARGUMENT) return report(bad, error);
   verdict->support = bad.status == ANYHAL_STATUS_OK ? ANYHAL_SUPPORT_YES : ANYHAL_SUPPORT_NO;
   verdict->reason = bad.reason;
-  verdict->reason_operand = -1;
+  verdict->reason_operand = bad.operand;
   verdict->flags = ANYHAL_VERDICT_CAPTURE_SAFE | ANYHAL_VERDICT_DETERMINISTIC;
   verdict->workspace_bytes = plan.prepared.workspace_bytes;
-  if (bad.status != ANYHAL_STATUS_OK) report(&plan, bad, error);
+  if (bad.status != ANYHAL_STATUS_OK) report(bad, error);
   return ANYHAL_STATUS_OK; /* "no" is an answer, not an error */
 }
 
@@ -242,11 +265,10 @@ static anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* des
   (void)device;
   anyhal_plan* plan = malloc(sizeof *plan);
   if (plan == NULL)
-    return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                "op_prepare on dayone:0: the host is out of memory; free arrays");
+    return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0, "the host is out of memory; free arrays");
   const refusal bad = read_description(desc, plan);
   if (bad.status != ANYHAL_STATUS_OK) {
-    anyhal_status status = report(plan, bad, error);
+    anyhal_status status = report(bad, error);
     free(plan);
     return status;
   }
@@ -265,8 +287,8 @@ static anyhal_status op_enqueue(anyhal_queue* queue, anyhal_plan* plan, const an
   (void)queue;
   if (call->operand_count != plan->operands)
     return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                "%s on dayone:0: %u operands for a plan of %u; prepare a plan for this call",
-                plan->row->name, call->operand_count, plan->operands);
+                "%u operands for a plan of %u; prepare a plan for this call", call->operand_count,
+                plan->operands);
   char* data[OPERANDS_MAX];
   for (uint32_t i = 0; i < plan->operands; ++i) {
     const bool is_value = (plan->t[i].flags & ANYHAL_TENSOR_INLINE) != 0;
@@ -287,7 +309,7 @@ static anyhal_status release(anyhal_self* self, uint32_t object_kind, uint64_t o
       return ANYHAL_STATUS_OK;
     default:
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                  "release on dayone: it makes no objects of kind %u; check the kind", object_kind);
+                  "it makes no objects of kind %u; check the kind", object_kind);
   }
 }
 
@@ -310,7 +332,7 @@ ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello, anyha
                                                 anyhal_error* error) {
   if (ANYHAL_ABI_VERSION < hello->abi_min || ANYHAL_ABI_VERSION > hello->abi_max)
     return fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
-                "loading dayone: it is built for contract %u.%u and the core loads %u.%u to %u.%u; "
+                "it is built for contract %u.%u and the core loads %u.%u to %u.%u; "
                 "upgrade %s",
                 ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR, hello->abi_min >> 16, hello->abi_min & 0xffff,
                 hello->abi_max >> 16, hello->abi_max & 0xffff,
@@ -318,7 +340,7 @@ ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello, anyha
   anyhal_self* self = calloc(1, sizeof *self);
   if (self == NULL)
     return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                "loading dayone: the host is out of memory; free some and try again");
+                "the host is out of memory; free some and try again");
   self->kind.size = sizeof self->kind;
   self->kind.flags = ANYHAL_MEMORY_DEVICE_LOCAL | ANYHAL_MEMORY_HOST_VISIBLE |
                      ANYHAL_MEMORY_COHERENT | ANYHAL_MEMORY_STABLE_ADDRESS;

@@ -25,7 +25,8 @@ typedef struct tensor {
 typedef struct refusal {
   anyhal_status status; /* OK, UNSUPPORTED, or INVALID_ARGUMENT for the caller's mistakes */
   int32_t reason;       /* anyhal_reason of UNSUPPORTED */
-  const char* text;
+  const char* text;     /* why; see what_to_do in backend.c */
+  int32_t operand;      /* whose fault it is, -1 where it is no single one's */
 } refusal;
 
 typedef struct op_row op_row;
@@ -52,7 +53,8 @@ struct op_row {
                        anyhal_error* error);
 };
 
-/* Fills an error record and returns `status`. */
+/* Fills an error record and returns `status`. The text says why and what to do; what failed and
+ * where ("add (binary) on mychip:0") is put before it by the core, which alone knows both. */
 anyhal_status fail(anyhal_error* error, anyhal_status status, int32_t reason, const char* format,
                    ...) __attribute__((format(printf, 4, 5)));
 

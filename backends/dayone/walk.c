@@ -104,12 +104,12 @@ void each_chunk(const anyhal_plan* plan, char* const* data, compute_fn compute) 
 
 /* ---- what checks ask ---- */
 
-const refusal fits = {ANYHAL_STATUS_OK, 0, ""};
+const refusal fits = {ANYHAL_STATUS_OK, 0, "", -1};
 
-refusal wrong(const char* text) { return (refusal){ANYHAL_STATUS_INVALID_ARGUMENT, 0, text}; }
+refusal wrong(const char* text) { return (refusal){ANYHAL_STATUS_INVALID_ARGUMENT, 0, text, -1}; }
 
 refusal refuse(int32_t reason, const char* text) {
-  return (refusal){ANYHAL_STATUS_UNSUPPORTED, reason, text};
+  return (refusal){ANYHAL_STATUS_UNSUPPORTED, reason, text, -1};
 }
 
 bool same_dims(const tensor* a, const tensor* b) {
@@ -127,9 +127,7 @@ refusal check_elementwise(const anyhal_plan* plan, uint32_t first) {
   return fits;
 }
 
-refusal bad_dtype(void) {
-  return refuse(ANYHAL_REASON_DTYPE, "this dtype is not among those of the op");
-}
+refusal bad_dtype(void) { return refuse(ANYHAL_REASON_DTYPE, "the op does not take these dtypes"); }
 
 bool is_plain(uint32_t dtype) { return is_number(dtype) || dtype == ANYHAL_DTYPE_BOOL; }
 

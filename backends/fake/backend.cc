@@ -20,7 +20,7 @@ anyhal_status fail(const Fault& fault, anyhal_error* error) {
 void violation(Instance& instance, const std::string& text) {
   ++instance.violations;
   if (instance.violation_text.empty()) instance.violation_text = text;
-  const std::string line = "fake: the core broke the contract: " + text;
+  const std::string line = "the core broke the contract: " + text;
   if (instance.services != nullptr && ANYHAL_HAS(instance.services, anyhal_services, log))
     instance.services->log(instance.services->context, 3, line.c_str());
   throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE, line};
@@ -30,7 +30,7 @@ namespace {
 
 [[noreturn]] void lose(Device& device, const std::string& where) {
   device.lost = true;
-  device.loss = "fake: device " + std::to_string(device.number) + " was lost at " + where;
+  device.loss = "device " + std::to_string(device.number) + " was lost at " + where;
   throw Fault{ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_NONE, device.loss};
 }
 
@@ -45,7 +45,7 @@ void play_failures(Instance& instance, Device* device, uint32_t slot) {
       continue;
     const std::string where = std::string(slot_name(slot)) + " call " + std::to_string(call);
     if (failure.status == ANYHAL_STATUS_DEVICE_LOST && device != nullptr) lose(*device, where);
-    throw Fault{failure.status, ANYHAL_REASON_NONE, "fake: scripted failure of " + where};
+    throw Fault{failure.status, ANYHAL_REASON_NONE, "scripted failure of " + where};
   }
 }
 
@@ -54,7 +54,7 @@ void play_failures(Instance& instance, Device* device, uint32_t slot) {
 void admit(Instance& instance, Device* device, uint32_t slot) {
   if (instance.forked)
     throw Fault{ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE,
-                "fake: called in a forked child; only release with ABANDON is allowed"};
+                "called in a forked child; only release with ABANDON is allowed"};
   ++instance.calls[slot];
   if (device != nullptr) ++instance.device_calls[device->number][slot];
   if (device != nullptr && device->lost)
@@ -168,17 +168,16 @@ void make_devices(Instance& instance) {
 void check_hello(const anyhal_hello& hello) {
   if (hello.abi_min > ANYHAL_ABI_VERSION || hello.abi_max < ANYHAL_ABI_VERSION) {
     char text[200];
-    std::snprintf(
-        text, sizeof text,
-        "fake: this backend speaks contract %u.%u, the core %u.%u to %u.%u; upgrade the %s",
-        ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR, hello.abi_min >> 16, hello.abi_min & 0xffff,
-        hello.abi_max >> 16, hello.abi_max & 0xffff,
-        hello.abi_min > ANYHAL_ABI_VERSION ? "backend" : "core");
+    std::snprintf(text, sizeof text,
+                  "this backend speaks contract %u.%u, the core %u.%u to %u.%u; upgrade the %s",
+                  ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR, hello.abi_min >> 16, hello.abi_min & 0xffff,
+                  hello.abi_max >> 16, hello.abi_max & 0xffff,
+                  hello.abi_min > ANYHAL_ABI_VERSION ? "backend" : "core");
     throw Fault{ANYHAL_STATUS_ABI_MISMATCH, ANYHAL_REASON_NONE, text};
   }
   if (hello.flags != 0 || hello.reserved != 0)
     throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-                "fake: the hello record has unknown flags or a reserved word that is not zero"};
+                "the hello record has unknown flags or a reserved word that is not zero"};
 }
 
 anyhal_status start(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error* error) {
@@ -192,9 +191,9 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error
   for (const auto& failure : instance->script.failures)
     if (failure.slot == 0)
       return fail({failure.status, ANYHAL_REASON_MISSING_LIBRARY,
-                   "fake: scripted failure of the entry: " +
-                       (instance->script.note.empty() ? "libfake_vendor.so.1 is not installed"
-                                                      : instance->script.note)},
+                   "scripted failure of the entry: " + (instance->script.note.empty()
+                                                            ? "libfake_vendor.so.1 is not installed"
+                                                            : instance->script.note)},
                   error);
   reply.flags = instance->script.async ? 0 : ANYHAL_REPLY_SYNCHRONOUS;
   if (instance->script.cell) reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;

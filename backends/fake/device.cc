@@ -96,7 +96,7 @@ uint64_t counter(const Instance& instance, const Device& device, uint64_t number
     }
     default:
       throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE,
-                  "fake: there is no counter " + std::to_string(number)};
+                  "there is no counter " + std::to_string(number)};
   }
 }
 
@@ -105,7 +105,7 @@ void answer(const void* data, uint64_t size, void* value, uint64_t* bytes) {
   *bytes = size;
   if (room < size)
     throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-                "fake: device_query: the answer takes " + std::to_string(size) + " bytes"};
+                "the answer takes " + std::to_string(size) + " bytes"};
   if (size != 0) std::memcpy(value, data, size);
 }
 
@@ -145,7 +145,7 @@ void query(Instance& instance, Device& device, uint32_t key, uint64_t argument, 
     }
     default:
       throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE,
-                  "fake: device_query does not know key " + std::to_string(key)};
+                  "there is no key " + std::to_string(key)};
   }
 }
 
@@ -153,7 +153,7 @@ void open(Instance& instance, Device& device, uint64_t* out_address_block) {
   const DeviceScript& script = instance.script.devices[device.number];
   if (script.dead || (device.lost && script.recovery != ANYHAL_RECOVERY_REOPEN))
     throw Fault{ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_NONE,
-                device.lost ? device.loss : "fake: the device does not answer"};
+                device.lost ? device.loss : "the device does not answer"};
   if (device.alive && !device.lost) violation(instance, "device opened twice");
   device.lost = false;
   device.alive = true;
@@ -191,7 +191,7 @@ anyhal_status device_open(anyhal_self* self, uint64_t device_id, const anyhal_se
   return guarded(instance, nullptr, 2, error, [&](auto&) {
     if (device_id == 0 || device_id > instance.devices.size())
       throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE,
-                  "fake: there is no device with id " + std::to_string(device_id)};
+                  "there is no device with id " + std::to_string(device_id)};
     Device& device = *instance.devices[device_id - 1];
     open(instance, device, out_address_block);
     *out_device = reinterpret_cast<anyhal_device*>(&device);
@@ -260,7 +260,7 @@ anyhal_status extension(anyhal_self* self, const char* name, uint32_t, const voi
   return guarded(self_of(self), nullptr, 25, error, [&](auto&) {
     *out_table = nullptr;
     throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE,
-                std::string("fake: there is no extension '") + name + "'"};
+                std::string("there is no extension '") + name + "'"};
   });
 }
 

@@ -147,13 +147,12 @@ anyhal_status guarded(Instance& instance, Device* device, uint32_t slot, anyhal_
   } catch (const Fault& fault) {
     return fail(fault, error);
   } catch (const std::bad_alloc&) {
-    return fail(
-        {ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "fake: the host is out of memory"},
-        error);
-  } catch (const std::exception& failure) {
-    return fail({ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE,
-                 std::string("fake: unexpected: ") + failure.what()},
+    return fail({ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "the host is out of memory"},
                 error);
+  } catch (const std::exception& failure) {
+    return fail(
+        {ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, std::string("unexpected: ") + failure.what()},
+        error);
   }
 }
 

@@ -25,7 +25,7 @@ Place place_of(Instance& instance, const anyhal_graph_desc& desc, uint32_t numbe
 }
 
 [[noreturn]] void refuse(anyhal_reason reason, const std::string& text) {
-  throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, "fake: graph_prepare: " + text};
+  throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, "graph_prepare: " + text};
 }
 
 Plan::Step op_step(Device& device, const anyhal_graph_desc& desc, const anyhal_graph_entry& entry) {
@@ -134,7 +134,7 @@ anyhal_status module_load(anyhal_device* handle, const anyhal_payload* payload,
     const std::string built = payload->architecture != nullptr ? payload->architecture : "";
     if (payload->format != ANYHAL_PAYLOAD_VENDOR || built != arch)
       throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_ARCHITECTURE,
-                  "fake: module_load: built for '" + built + "'; this device is '" + arch + "'"};
+                  "module_load: built for '" + built + "'; this device is '" + arch + "'"};
     Module* made =
         adopt(*device.instance, std::make_unique<Module>(), ANYHAL_OBJECT_MODULE, &device);
     *out_module = reinterpret_cast<anyhal_module*>(made);
@@ -151,7 +151,7 @@ anyhal_status kernel_prepare(anyhal_module* handle, const char* entry,
     require_alive(*device.instance, module, ANYHAL_OBJECT_MODULE);
     if (std::strcmp(entry, "copy") != 0)
       throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE,
-                  std::string("fake: kernel_prepare: the module has no '") + entry + "'"};
+                  std::string("kernel_prepare: the module has no '") + entry + "'"};
     if (signature->operand_count != 3)
       violation(*device.instance, "the kernel 'copy' takes three operands");
     auto plan = std::make_unique<Plan>();

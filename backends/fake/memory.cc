@@ -32,7 +32,7 @@ void check_room(Device& device, const anyhal_memory_request& request) {
   if (device.live_bytes + request.bytes > script.heap ||
       (script.blocks_max != 0 && instance.live[ANYHAL_OBJECT_MEMORY] >= script.blocks_max))
     throw Fault{ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE,
-                "fake: device " + std::to_string(device.number) + " has " +
+                "device " + std::to_string(device.number) + " has " +
                     std::to_string(script.heap - std::min(script.heap, device.live_bytes)) +
                     " of " + std::to_string(script.heap) + " bytes free, asked for " +
                     std::to_string(request.bytes)};
@@ -102,7 +102,7 @@ Operand resolve(Device& device, const anyhal_ref& ref, uint64_t bytes, const cha
   require_alive(instance, block, ANYHAL_OBJECT_MEMORY);
   if (block->device != &device && instance.script.edge != 2)
     throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
-                std::string("fake: ") + what + " reaches into another device's memory"};
+                std::string(what) + " reaches into another device's memory"};
   if (block->everything) return {block, ref.offset, {}};
   if (ref.offset > block->bytes || bytes > block->bytes - ref.offset)
     violation(instance, std::string(what) + " leaves its block: offset " +
@@ -148,7 +148,7 @@ anyhal_status memory_import(anyhal_device* handle, const anyhal_memory_import* i
   return guarded(*device.instance, &device, 15, error, [&](auto&) {
     if (import->type != ANYHAL_IMPORT_HOST_POINTER || !host_kind(device, import->kind))
       throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
-                  "fake: only host pointers can be imported, into host-visible memory"};
+                  "only host pointers can be imported, into host-visible memory"};
     auto block = std::make_unique<Block>();
     block->bytes = import->bytes;
     block->kind_index = import->kind;
@@ -166,7 +166,7 @@ anyhal_status memory_map(anyhal_device* handle, anyhal_ref ref, uint64_t bytes, 
     const Operand operand = resolve(device, ref, bytes, "memory_map");
     if (operand.block == nullptr || !host_kind(device, operand.block->kind_index))
       throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
-                  "fake: this memory is not host-visible; copy to one that is"};
+                  "this memory is not host-visible; copy to one that is"};
     if (operand.block->pending != 0)
       violation(*device.instance, "memory_map of a range that is not idle");
     if ((flags & ANYHAL_MAP_END) == 0) *out_pointer = bytes_of(operand);

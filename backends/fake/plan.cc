@@ -104,7 +104,7 @@ void take_time(const Script& script, const anyhal_op_desc& desc,
   lock.unlock();
   while (script.prepare_ns != 0 && now_ns() < until) {
     if (desc.cancel != nullptr && *desc.cancel != 0)
-      throw Fault{ANYHAL_STATUS_CANCELLED, ANYHAL_REASON_NONE, "fake: op_prepare was cancelled"};
+      throw Fault{ANYHAL_STATUS_CANCELLED, ANYHAL_REASON_NONE, "op_prepare was cancelled"};
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   lock.lock();
@@ -115,17 +115,15 @@ void refuse_if_scripted(const Script& script, const anyhal_op_desc& desc) {
   const auto late = script.refuse_prepare.find(op);
   if (late != script.refuse_prepare.end())
     throw Fault{ANYHAL_STATUS_UNSUPPORTED, late->second,
-                std::string("fake: ") + op_name(op) + " cannot be compiled, reason " +
-                    std::to_string(late->second)};
+                "it cannot be compiled, reason " + std::to_string(late->second)};
   if (script.dense.contains(op))
     for (size_t i = 0; i < desc.operand_count; ++i)
       if (!tensor_of(desc.operands[i]).dense())
-        throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_LAYOUT,
-                    std::string("fake: ") + op_name(op) + " was told what it wants: operand " +
-                        std::to_string(i) + " is not dense"};
+        throw Fault{
+            ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_LAYOUT,
+            "the core was told what it wants: operand " + std::to_string(i) + " is not dense"};
   if (script.lie.contains(op))
-    throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_OP,
-                std::string("fake: ") + op_name(op) + " was promised and is not there"};
+    throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_OP, "it was promised and is not there"};
 }
 
 // Asks for a packed copy of matmul's right side, or of whatever operand 1 is.

@@ -63,10 +63,10 @@ void lose_in_place_operands(const Item& item) {
   const std::string what =
       std::string(op_name(item.plan->op.op)) + ", tag " + std::to_string(item.tag);
   if (item.fails != ANYHAL_STATUS_OUT_OF_MEMORY)
-    throw Fault{item.fails, ANYHAL_REASON_NONE, "fake: scripted late failure of " + what};
+    throw Fault{item.fails, ANYHAL_REASON_NONE, "scripted late failure of " + what};
   lose_in_place_operands(item);
   throw Fault{item.fails, ANYHAL_REASON_NONE,
-              "fake: no memory for accepted work, " + what + "; its in-place operands are lost"};
+              "no memory for accepted work, " + what + "; its in-place operands are lost"};
 }
 
 void kill_queue(Queue& queue, const Item& item, const Fault& fault) {
@@ -143,7 +143,7 @@ void require_live_queue(Queue& queue) {
   require_alive(instance, &queue, ANYHAL_OBJECT_QUEUE);
   if (queue.status != ANYHAL_STATUS_OK)
     throw Fault{ANYHAL_STATUS_EXECUTION_FAILED, ANYHAL_REASON_NONE,
-                "fake: the queue is dead: " + queue.failure};
+                "the queue is dead: " + queue.failure};
 }
 
 void report(const Queue& queue, anyhal_queue_state* state) {
@@ -174,7 +174,7 @@ void wait_for(Queue& queue, uint64_t value, uint64_t limit_ns, std::unique_lock<
     const int64_t now = now_ns();
     if (now >= end)
       throw Fault{ANYHAL_STATUS_TIMEOUT, ANYHAL_REASON_NONE,
-                  "fake: value " + std::to_string(value) + " is not reached yet"};
+                  "value " + std::to_string(value) + " is not reached yet"};
     const int64_t until = std::min({end, next_time(queue), now + 5000000});
     lock.unlock();
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<int64_t>(until - now, 1000)));
@@ -242,7 +242,7 @@ anyhal_status queue_create(anyhal_device* handle, const anyhal_queue_options* op
     const uint32_t most = device.instance->script.devices[device.number].queue_count;
     if (most != 0 && device.queues.size() >= most)
       throw Fault{ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE,
-                  "fake: the device has no more than " + std::to_string(most) + " queues"};
+                  "the device has no more than " + std::to_string(most) + " queues"};
     auto queue = std::make_unique<Queue>();
     if (options != nullptr) queue->flags = options->flags;
     Queue* made = adopt(*device.instance, std::move(queue), ANYHAL_OBJECT_QUEUE, &device);
@@ -278,7 +278,7 @@ anyhal_status queue_wait(anyhal_queue* handle, anyhal_queue* source_handle, uint
                 "queue_wait on value " + std::to_string(value) + ", which was not submitted");
     if (queue.device != source.device && queue.device->instance->script.edge != 2)
       throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE,
-                  "fake: there is no native edge between these devices"};
+                  "there is no native edge between these devices"};
     Item item;
     item.type = Item::kWait;
     item.source = &source;
@@ -328,7 +328,7 @@ anyhal_status queue_native(anyhal_queue* handle, anyhal_native_fn callback, void
                            anyhal_error* error) {
   if (handle != nullptr || operand_count == 0)
     return fail({ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE,
-                 "fake: native work needs mode=sync and an operand"},
+                 "native work needs mode=sync and an operand"},
                 error);
   Device& device = *reinterpret_cast<Block*>(operands[0].ref.memory)->device;
   std::vector<uint64_t> addresses;

@@ -71,7 +71,7 @@ const std::map<std::string_view, anyhal_status> kStatuses = {
 
 [[noreturn]] void reject(const std::string& part, const std::string& why) {
   throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-              "fake: script part '" + part + "': " + why + "; see backends/fake/README.md"};
+              "script part '" + part + "': " + why + "; see backends/fake/README.md"};
 }
 
 std::string trimmed(std::string_view text) {
@@ -306,6 +306,8 @@ const std::map<std::string_view, Setter>& keys() {
        [](Script& s, const std::string& v, const std::string& p) { s.workspace = number(v, p); }},
       {"refuse", [](Script& s, const std::string& v,
                     const std::string& p) { read_refusals(v, p, s.refuse); }},
+      {"refuse_in_place", [](Script& s, const std::string& v,
+                             const std::string& p) { read_refusals(v, p, s.refuse_in_place); }},
       {"refuse_prepare", [](Script& s, const std::string& v,
                             const std::string& p) { read_refusals(v, p, s.refuse_prepare); }},
       {"fail",

@@ -54,11 +54,12 @@ struct Script {
   int64_t delay_ns = 0, prepare_ns = 0;
   uint64_t workspace = 0;
   uint32_t edge = 2;
-  std::set<uint32_t> ops;                            // claimed
-  std::set<uint32_t> dtypes;                         // claimed
-  std::map<uint32_t, anyhal_reason> refuse;          // op_query says no
-  std::map<uint32_t, anyhal_reason> refuse_prepare;  // op_query does not know, op_prepare refuses
-  std::set<uint32_t> lie;                            // op_query says yes, op_prepare refuses
+  std::set<uint32_t> ops;                             // claimed
+  std::set<uint32_t> dtypes;                          // claimed
+  std::map<uint32_t, anyhal_reason> refuse;           // op_query says no
+  std::map<uint32_t, anyhal_reason> refuse_in_place;  // op_query says no where output is input
+  std::map<uint32_t, anyhal_reason> refuse_prepare;   // op_query does not know, op_prepare refuses
+  std::set<uint32_t> lie;                             // op_query says yes, op_prepare refuses
   std::set<uint32_t> wrong, hang, dense, unsafe, pack;  // ops with that property
   std::vector<Failure> failures;
   std::set<uint64_t> late_oom, late_failure;  // numbers of op_enqueue calls

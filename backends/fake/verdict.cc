@@ -45,6 +45,10 @@ Refusal refusal(const Script& script, const DeviceScript& device, const anyhal_o
   if (desc.flags != 0) return {ANYHAL_REASON_ATTRIBUTE, -1};
   for (uint32_t word : desc.numerics)
     if (word != 0) return {ANYHAL_REASON_NUMERICS, -1};
+  if (const auto asked = script.refuse_in_place.find(desc.op);
+      asked != script.refuse_in_place.end())
+    for (uint32_t i = desc.input_count; i < desc.operand_count; ++i)
+      if (desc.operands[i].alias_of != 0) return {asked->second, static_cast<int32_t>(i)};
   for (uint32_t i = 0; i < desc.operand_count; ++i)
     if (const Refusal found = operand_refusal(script, device, desc, i);
         found.reason != ANYHAL_REASON_NONE)
@@ -75,8 +79,7 @@ void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& ver
   verdict.reason = no.reason;
   if (no.reason != ANYHAL_REASON_NONE) {
     verdict.support = ANYHAL_SUPPORT_NO;
-    why = std::string("fake: ") + op_name(desc.op) + " is refused, reason " +
-          std::to_string(no.reason) +
+    why = "the script refuses it, reason " + std::to_string(no.reason) +
           (no.operand >= 0 ? ", operand " + std::to_string(no.operand) : "");
     return;
   }

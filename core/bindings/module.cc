@@ -192,12 +192,12 @@ void bind_devices(nb::module_& m) {
 
 void bind_queues(nb::module_& m) {
   nb::class_<Queue>(m, "NativeQueue")
-      .def_ro("submitted", &Queue::submitted)
+      .def_prop_ro("submitted", [](const Queue& q) { return q.submitted.load(); })
       .def_prop_ro(
           "device", [](Queue& q) { return q.device; }, nb::rv_policy::reference)
       .def_prop_ro(
           "completed",
-          [](Queue& q) { return q.device->synchronous ? q.submitted : q.completed.load(); })
+          [](Queue& q) { return q.device->synchronous ? q.submitted.load() : q.completed.load(); })
       .def("signal", &Queue::signal)
       .def("reached", &Queue::reached)
       .def("wait", &Queue::wait, "value"_a, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),

@@ -23,9 +23,10 @@ using OperandTuple = std::tuple<uint32_t, std::vector<int64_t>, std::vector<int6
 using RefTuple = std::tuple<uint32_t, uint32_t, uint64_t>;
 
 OpDesc make_desc(uint32_t op, uint32_t inputs, const std::vector<OperandTuple>& operands,
-                 nb::bytes attributes, const std::vector<uint32_t>& numerics) {
+                 nb::bytes attributes, const std::vector<uint32_t>& numerics,
+                 const std::string& name) {
   OpDesc d;
-  d.op = op, d.input_count = inputs;
+  d.op = op, d.input_count = inputs, d.name = name;
   d.attributes.assign(attributes.c_str(), attributes.size());
   for (size_t i = 0; i < numerics.size() && i < 6; ++i) d.numerics[i] = numerics[i];
   for (const auto& [dtype, dims, strides, alignment, flags, alias, block, base, content] :
@@ -92,9 +93,10 @@ void bind_plans(nb::module_& m) {
       .def_prop_ro("record", [](const PlanRef& p) { return plan_record(*p.plan); })
       .def_prop_ro("workspace_bytes", [](const PlanRef& p) { return p.plan->workspace_bytes; })
       .def("describe",
-           [](PlanRef& p, const std::string& op_name, const std::string& state,
-              const std::string& signature, bool decomposed, double cost_ns, bool release_gil,
-              const std::string& numerics) {
+           [](PlanRef& p, const std::string& op_name, const std::string& called,
+              const std::string& state, const std::string& signature, bool decomposed,
+              double cost_ns, bool release_gil, const std::string& numerics) {
+             p.plan->called = called;
              p.plan->op_name = op_name, p.plan->state = state, p.plan->signature = signature;
              p.plan->decomposed = decomposed, p.plan->cost_ns = cost_ns;
              p.plan->release_gil = release_gil, p.plan->numerics = numerics;
@@ -127,18 +129,23 @@ void bind_plans(nb::module_& m) {
         nb::gil_scoped_release nogil;
         run_plan(*p.plan, operands, queue);
       });
-  m.def("query",
-        [](Device& d, uint32_t op, uint32_t inputs, const std::vector<OperandTuple>& operands,
-           nb::bytes attributes, const std::vector<uint32_t>& numerics) {
-          return verdict_record(query_op(d, make_desc(op, inputs, operands, attributes, numerics)));
-        });
-  m.def("prepare",
-        [](Device& d, uint32_t op, uint32_t inputs, const std::vector<OperandTuple>& operands,
-           nb::bytes attributes, const std::vector<uint32_t>& numerics) {
-          const OpDesc desc = make_desc(op, inputs, operands, attributes, numerics);
-          nb::gil_scoped_release nogil;
-          return PlanRef(prepare_op(d, desc));
-        });
+  m.def(
+      "query",
+      [](Device& d, uint32_t op, uint32_t inputs, const std::vector<OperandTuple>& operands,
+         nb::bytes attributes, const std::vector<uint32_t>& numerics, const std::string& name) {
+        return verdict_record(
+            query_op(d, make_desc(op, inputs, operands, attributes, numerics, name)));
+      },
+      "device"_a, "op"_a, "inputs"_a, "operands"_a, "attributes"_a, "numerics"_a, "name"_a = "");
+  m.def(
+      "prepare",
+      [](Device& d, uint32_t op, uint32_t inputs, const std::vector<OperandTuple>& operands,
+         nb::bytes attributes, const std::vector<uint32_t>& numerics, const std::string& name) {
+        const OpDesc desc = make_desc(op, inputs, operands, attributes, numerics, name);
+        nb::gil_scoped_release nogil;
+        return PlanRef(prepare_op(d, desc));
+      },
+      "device"_a, "op"_a, "inputs"_a, "operands"_a, "attributes"_a, "numerics"_a, "name"_a = "");
   m.def("composite", &composite);
   m.def("plan_cache_size", [] { return plan_cache().size(); });
   m.def("clear_plan_cache", [] { plan_cache().clear(); });

@@ -116,8 +116,10 @@ typedef enum anyhal_reason {
  *
  * Units    vendor_code: the vendor library's own number, 0 = none.
  * Memory   owned by the caller, who sets `size` and nothing else; may be NULL. Written only on
- *          failure: reason, vendor code and one NUL-terminated sentence of what failed, where, why
- *          and what to do. Nothing in it refers to an object, so it may outlive the device.
+ *          failure: reason, vendor code and NUL-terminated text: why, and what to do. What failed
+ *          and where come before it from the core ("add (binary) on mychip:0: "), which alone knows
+ *          the device's name and the function called; a text that begins so itself has that
+ *          dropped. Nothing in it refers to an object, so it may outlive the device.
  * Since    0.1, frozen: this record never grows. */
 typedef struct anyhal_error {
   uint32_t size;

@@ -122,6 +122,7 @@ from anyhal.runtime.device import (
     select_backend,
     synchronize,
 )
+from anyhal.runtime.discovery import get_include
 from anyhal.runtime.queue import Event, Graph, Queue, graph
 
 __all__ = [
@@ -184,6 +185,7 @@ __all__ = [
     "full",
     "gelu",
     "gelu_tanh",
+    "get_include",
     "graph",
     "greater",
     "greater_equal",

@@ -122,6 +122,7 @@ class Plan:
     def describe(
         self,
         op: str,
+        called: str,
         state: str,
         signature: str,
         decomposed: bool,
@@ -178,6 +179,7 @@ def query(
     operands: list[Any],
     attributes: bytes,
     numerics: list[int],
+    name: str = "",
 ) -> dict[str, Any]: ...
 def prepare(
     device: NativeDevice,
@@ -186,6 +188,7 @@ def prepare(
     operands: list[Any],
     attributes: bytes,
     numerics: list[int],
+    name: str = "",
 ) -> Plan: ...
 def composite(
     device: NativeDevice,

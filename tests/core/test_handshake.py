@@ -32,7 +32,18 @@ REFUSED = {
     "NO_REGISTRY": ("negotiate", "abi_mismatch", ["registry"]),
     "SILENT_FAILURE": ("init", "not_found", ["not_found"]),
     "UNTERMINATED": ("init", "not_found", ["zzz"]),
+    "HUGE_TABLE": ("fingerprint", "abi_mismatch", ["table", "4294967292 bytes", "rebuild"]),
+    "EMPTY_TABLE": ("fingerprint", "abi_mismatch", ["table", " 0 bytes", "rebuild"]),
+    "HUGE_REPLY": ("negotiate", "abi_mismatch", ["reply", "4294967295 bytes", "rebuild"]),
+    "TABLE_FLAGS": ("fingerprint", "abi_mismatch", ["flags", "upgrade"]),
+    "SHORT_ASYNC": ("fingerprint", "abi_mismatch", ["required slot queue_create"]),
+    "ODD_STATUS": ("init", "unknown_status", ["unknown_status"]),
+    "OWN_PREFIX": ("init", "not_found", [".so: no card; insert one"]),
+    "STRANGE_BYTES": ("init", "not_found", ["card", "insert one"]),
+    "DISJOINT": ("negotiate", "abi_mismatch", ["0.4 to 0.9", "0.2", "upgrade the core"]),
 }
+REQUIRED = ["device_list", "device_open", "memory_alloc", "op_query", "op_prepare", "op_enqueue"]
+REQUIRED += ["release"]
 
 
 @pytest.fixture(scope="session")
@@ -41,14 +52,21 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("loader_driver.cc", tmp_path_factory.mktemp("loader"))
 
 
-def load(driver: Path, case: str, folder: Path) -> tuple[int, list[list[str]]]:
+def load(
+    driver: Path, case: str, folder: Path, *options: str, op: str = ""
+) -> tuple[int, list[list[str]]]:
     """Builds the case and loads it; exit code and the lines' fields."""
     library = folder / f"libanyhal_{case.lower()}.so"
     command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-    command += ["-fvisibility=hidden", f"-I{ROOT / 'include'}", f"-DCASE={case}"]
+    command += ["-fvisibility=hidden", f"-I{ROOT / 'include'}", f"-DCASE={case}", *options]
     subprocess.run([*command, str(HERE / "tiny_backend.c"), "-o", str(library)], check=True)
     ran = subprocess.run(
-        [str(driver), str(library)], capture_output=True, text=True, timeout=30, check=False
+        [str(driver), str(library), *([op] if op else [])],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=30,
+        check=False,
     )
     return ran.returncode, [line.split("|", 2) for line in ran.stdout.splitlines()]
 
@@ -62,6 +80,47 @@ def test_a_backend_that_does_not_fit_is_refused(driver: Path, case: str, tmp_pat
     text = lines[0][2]
     assert text.startswith("backend 'tiny' was not loaded from ") and "\n" not in text
     assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.parametrize("slot", REQUIRED)
+def test_every_required_slot_is_asked_for_by_name(driver: Path, slot: str, tmp_path: Path) -> None:
+    code, lines = load(driver, "RIGHT", tmp_path, f"-DWITHOUT={slot}")
+    assert code == 3 and lines[0][:2] == ["fingerprint", "abi_mismatch"]
+    assert f"required slot {slot};" in lines[0][2]
+
+
+def test_no_build_name_is_an_answer(driver: Path, tmp_path: Path) -> None:
+    code, lines = load(driver, "NO_BUILD", tmp_path)
+    assert (code, lines[0]) == (0, ["loaded", "1", ""])
+
+
+# what a backend says of a refused op -> how its message reads on
+SAID = {
+    "it can do nothing; get another": "it can do nothing; get another",
+    "op_prepare on tiny: it can do nothing; get another": "it can do nothing; get another",
+    "copy on tiny:7: it can do nothing; get another": "it can do nothing; get another",
+    "copy on right:7: it can do nothing; get another": "it can do nothing; get another",
+    "tiny: it can do nothing; get another": "it can do nothing; get another",
+    "copy on card 7: it can do nothing": "copy on card 7: it can do nothing",
+    "no word on tinyfoil: none": "no word on tinyfoil: none",
+    "": "the backend answered unsupported",
+}
+
+
+@pytest.mark.parametrize("says", SAID)
+def test_a_message_has_one_beginning(driver: Path, says: str, tmp_path: Path) -> None:
+    """The core says what failed and where, once, whatever a backend begins with."""
+    code, lines = load(driver, "RIGHT", tmp_path, f'-DSAYS="{says}"', op="move (copy)")
+    assert code == 3 and lines[-1][1] == "unsupported"
+    assert lines[-1][2] == f"preparing move (copy) on card:3: {SAID[says]}"
+
+
+def test_a_status_that_does_not_exist_is_a_defect_of_the_backend(
+    driver: Path, tmp_path: Path
+) -> None:
+    code, lines = load(driver, "ODD_PREPARE", tmp_path, op="copy")
+    assert code == 3 and lines[-1][1] == "internal"
+    assert "copy on card:3" in lines[-1][2] and "4711" in lines[-1][2]
 
 
 def test_a_backend_that_fits_is_loaded(driver: Path, tmp_path: Path) -> None:

@@ -27,6 +27,17 @@
 #define UNTERMINATED 19   /* an error text without its end */
 #define NO_REGISTRY 20    /* registry version 0 */
 #define ENDLESS_TEXT 21   /* device texts without their ends */
+#define HUGE_TABLE 22     /* the table's size is garbage */
+#define EMPTY_TABLE 23    /* the table's size is 0 */
+#define HUGE_REPLY 24     /* claims a reply of four thousand million bytes */
+#define TABLE_FLAGS 25    /* a table flag from the future */
+#define SHORT_ASYNC 26    /* not synchronous, and the table ends before the queue slots */
+#define ODD_STATUS 27     /* answers a status that does not exist */
+#define NO_BUILD 28       /* names no build, which is fine */
+#define OWN_PREFIX 29     /* fails and says itself what failed and where */
+#define STRANGE_BYTES 30  /* fails with a text that is no UTF-8 and has line ends */
+#define DISJOINT 31       /* offers 0.4 to 0.9 and chooses within */
+#define ODD_PREPARE 32    /* op_prepare answers a status that does not exist */
 
 #ifndef CASE
 #define CASE RIGHT
@@ -74,7 +85,7 @@ static anyhal_status device_open(anyhal_self* self, uint64_t id, const anyhal_se
 static anyhal_status memory_alloc(anyhal_device* device, const anyhal_memory_request* request,
                                   anyhal_memory_block* out_block, anyhal_error* error) {
   (void)device, (void)request, (void)out_block;
-  return refuse(error, ANYHAL_STATUS_OUT_OF_MEMORY, "tiny: there is no memory at all");
+  return refuse(error, ANYHAL_STATUS_OUT_OF_MEMORY, "there is no memory at all");
 }
 
 static anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc,
@@ -88,8 +99,12 @@ static anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc,
 static anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc,
                                 anyhal_plan** out_plan, const anyhal_prepared** out_prepared,
                                 anyhal_error* error) {
-  (void)device, (void)desc, (void)out_plan, (void)out_prepared;
-  return refuse(error, ANYHAL_STATUS_UNSUPPORTED, "tiny: it can do nothing");
+  (void)device, (void)desc, (void)out_plan, (void)out_prepared, (void)error;
+#ifdef SAYS
+  return refuse(error, ANYHAL_STATUS_UNSUPPORTED, SAYS);
+#else
+  return CASE == ODD_PREPARE ? (anyhal_status)4711 : ANYHAL_STATUS_UNSUPPORTED;
+#endif
 }
 
 static anyhal_status op_enqueue(anyhal_queue* queue, anyhal_plan* plan, const anyhal_call* call,
@@ -114,7 +129,11 @@ static void fill_table(void) {
   anyhal_table* t = &tables.table;
   t->size = CASE == LONGER_TABLE  ? sizeof tables
             : CASE == SHORT_TABLE ? (uint32_t)offsetof(anyhal_table, op_prepare)
+            : CASE == SHORT_ASYNC ? (uint32_t)offsetof(anyhal_table, queue_create)
+            : CASE == HUGE_TABLE  ? UINT32_MAX - 3
+            : CASE == EMPTY_TABLE ? 0
                                   : sizeof *t;
+  t->flags = CASE == TABLE_FLAGS ? 1u << 30 : 0;
   t->device_list = device_list;
   t->device_open = device_open;
   t->memory_alloc = memory_alloc;
@@ -122,6 +141,9 @@ static void fill_table(void) {
   t->op_prepare = op_prepare;
   t->op_enqueue = CASE == NULL_SLOT ? NULL : op_enqueue;
   t->release = release_object;
+#ifdef WITHOUT
+  t->WITHOUT = NULL;
+#endif
 }
 
 #if CASE == WRONG_ENTRY
@@ -139,6 +161,11 @@ static anyhal_status say_no(anyhal_error* error) {
   if (CASE == TOO_OLD)
     return refuse(error, ANYHAL_STATUS_ABI_MISMATCH,
                   "tiny: this backend speaks contract 0.0, the core 0.2; upgrade the backend");
+  if (CASE == ODD_STATUS) return (anyhal_status)4711;
+  if (CASE == OWN_PREFIX)
+    return refuse(error, ANYHAL_STATUS_NOT_FOUND, "opening on tiny:0: no card; insert one");
+  if (CASE == STRANGE_BYTES)
+    return refuse(error, ANYHAL_STATUS_NOT_FOUND, "no\xff\xfe card\n; insert one");
   if (CASE == UNTERMINATED) memset(error->text, 'z', sizeof error->text);
   return ANYHAL_STATUS_NOT_FOUND;
 }
@@ -147,18 +174,22 @@ ANYHAL_EXPORT anyhal_status ENTRY(const anyhal_hello* hello, anyhal_reply* reply
                                   anyhal_error* error) {
   services = hello->services;
   fill_table();
-  if (CASE == TOO_NEW || CASE == TOO_OLD || CASE == SILENT_FAILURE || CASE == UNTERMINATED)
+  if (CASE == TOO_NEW || CASE == TOO_OLD || CASE == SILENT_FAILURE || CASE == UNTERMINATED ||
+      CASE == ODD_STATUS || CASE == OWN_PREFIX || CASE == STRANGE_BYTES)
     return say_no(error);
-  reply->size = CASE == SHORT_REPLY ? 16 : reply->size;
-  reply->flags = CASE == NULL_QUEUE ? 0 : ANYHAL_REPLY_SYNCHRONOUS;
+  reply->size = CASE == SHORT_REPLY ? 16 : CASE == HUGE_REPLY ? UINT32_MAX : reply->size;
+  reply->flags = CASE == NULL_QUEUE || CASE == SHORT_ASYNC ? 0 : ANYHAL_REPLY_SYNCHRONOUS;
   if (CASE == UNKNOWN_FLAG) reply->flags |= 1u << 30;
-  reply->chosen = CASE == CHOSE_NEWER ? VERSION(9) : CASE == ZERO_VERSION ? 0 : ANYHAL_ABI_VERSION;
-  reply->abi_min = CASE == OTHER_RANGE ? VERSION(4) : reply->chosen;
-  reply->abi_max = CASE == OTHER_RANGE ? VERSION(9) : reply->chosen;
+  reply->chosen = CASE == CHOSE_NEWER    ? VERSION(9)
+                  : CASE == DISJOINT     ? VERSION(5)
+                  : CASE == ZERO_VERSION ? 0
+                                         : ANYHAL_ABI_VERSION;
+  reply->abi_min = CASE == OTHER_RANGE || CASE == DISJOINT ? VERSION(4) : reply->chosen;
+  reply->abi_max = CASE == OTHER_RANGE || CASE == DISJOINT ? VERSION(9) : reply->chosen;
   reply->registry_version = CASE == NO_REGISTRY ? 0 : ANYHAL_REGISTRY_VERSION;
   reply->table = CASE == NO_TABLE ? NULL : &tables.table;
   reply->self = (anyhal_self*)&tables;
-  reply->build_id = "tiny 1";
+  reply->build_id = CASE == NO_BUILD ? NULL : "tiny 1";
   reply->reserved = CASE == RESERVED;
   return ANYHAL_STATUS_OK;
 }

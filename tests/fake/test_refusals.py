@@ -91,6 +91,37 @@ def test_wrong_answers_are_caught_before_they_are_used(fake: Fake, on: Fake) -> 
     assert "matmul" in str(refused.value) and device.name in str(refused.value)
 
 
+def test_a_call_in_place_is_asked_for_in_place(fake: Fake, on: Fake) -> None:
+    """What is refused in place only is found by the query, with its reason, before any prepare."""
+    device = fake("refuse_in_place=binary:layout")
+    with on(device):
+        x = hal.asarray(A)
+        np.testing.assert_array_equal(hal.add(x, x).numpy(), A + A)
+        prepared = device.counter(5)
+        with pytest.raises(hal.UnsupportedError) as refused:
+            hal.add(x, x, out=x)
+        np.testing.assert_array_equal(x.numpy(), A)
+    assert refused.value.reason == "layout" and "answered unsupported" in str(refused.value)
+    assert device.counter(5) == prepared, "it prepared what it had not asked for"
+
+
+def test_an_op_refused_in_place_is_decomposed(fake: Fake, on: Fake) -> None:
+    """cache_append writes its first operand: explain, query and prepare agree about that."""
+    device = fake("refuse_in_place=cache_append:layout")
+    cache = np.zeros((1, 1, 4, 2), np.float32)
+    with on(device):
+        verdict = hal.explain("cache_append f32[1,1,4,2] f32[1,1,1,2] i32[1]")
+        held = hal.asarray(cache)
+        hal.cache_append(
+            held, hal.asarray(np.ones((1, 1, 1, 2), np.float32)), hal.asarray(np.int32([2]))
+        )
+        cache[0, 0, 2] = 1
+        np.testing.assert_array_equal(held.numpy(), cache)
+    assert "layout" in str(verdict.refusals[0])
+    rows = [row for row in hal.routes() if row["device"] == device.name]
+    assert rows and all(row["decomposed"] for row in rows)
+
+
 def run_with(script: str, program: str) -> subprocess.CompletedProcess[str]:
     """A fresh process in which ANYHAL_FAKE is set."""
     environment = os.environ | {"ANYHAL_FAKE": script}

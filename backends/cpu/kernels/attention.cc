@@ -70,7 +70,7 @@ anyhal_status check_lengths(const State& s, const char* lengths, anyhal_error* e
     int64_t length = read_index(s.length_dtype, lengths + b * s.length_stride);
     if (length < 0 || length > s.s) {
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-                  "attention on cpu: kv_length %lld is outside [0, %lld], the number of keys; "
+                  "kv_length %lld is outside [0, %lld], the number of keys; "
                   "nothing was written; correct it",
                   static_cast<long long>(length), static_cast<long long>(s.s));
     }

@@ -28,7 +28,7 @@ anyhal_status run(const Plan& plan, char* const* data, char*, anyhal_error* erro
     int64_t position = read_index(s.position_dtype, data[2] + b * s.position_stride);
     if (position < 0 || position > s.capacity - s.rows) {
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-                  "cache_append on cpu: rows [%lld, %lld) leave the cache's capacity of %lld; "
+                  "rows [%lld, %lld) leave the cache's capacity of %lld; "
                   "nothing was written; make the cache larger or start at a lower position",
                   static_cast<long long>(position), static_cast<long long>(position + s.rows),
                   static_cast<long long>(s.capacity));

@@ -50,7 +50,7 @@ struct State {
 anyhal_status run(const Plan& plan, char* const* data, char*, anyhal_error* error) {
   const State& s = plan.get_state<State>();
   const Tensor& indices = plan.input(1);
-  anyhal_status status = check_indices(indices, data[1], s.limit, "gather", error);
+  anyhal_status status = check_indices(indices, data[1], s.limit, error);
   if (status != ANYHAL_STATUS_OK || s.slice.count == 0) return status;
   split_range(plan.team, s.count, kParallelGrain / s.slice.count, 1,
               [&](int64_t begin, int64_t end) {

@@ -29,15 +29,15 @@ static inline int64_t index_at(const Tensor& indices, const char* data, int64_t 
 }
 
 static inline anyhal_status check_indices(const Tensor& indices, const char* data, int64_t limit,
-                                          const char* op, anyhal_error* error) {
+                                          anyhal_error* error) {
   int64_t count = element_count(indices);
   for (int64_t i = 0; i < count; ++i) {
     int64_t index = index_at(indices, data, i);
     if (index < 0 || index >= limit) {
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-                  "%s on cpu: index %lld at position %lld is outside [0, %lld); nothing was "
+                  "index %lld at position %lld is outside [0, %lld); nothing was "
                   "written; pass indices inside the range",
-                  op, static_cast<long long>(index), static_cast<long long>(i),
+                  static_cast<long long>(index), static_cast<long long>(i),
                   static_cast<long long>(limit));
     }
   }

@@ -106,7 +106,7 @@ bool choose(State& s, uint32_t dtype) {
 anyhal_status run(const Plan& plan, char* const* data, char* workspace, anyhal_error* error) {
   const State& s = plan.get_state<State>();
   const Tensor &indices = plan.input(1), &updates = plan.input(2);
-  anyhal_status status = check_indices(indices, data[1], s.limit, "scatter_add", error);
+  anyhal_status status = check_indices(indices, data[1], s.limit, error);
   if (status != ANYHAL_STATUS_OK) return status;
   char* sum = s.wide ? workspace : data[3];
   if (s.wide || data[0] != data[3]) {

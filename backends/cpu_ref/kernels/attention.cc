@@ -24,7 +24,7 @@ void check_lengths(const Call& call) {
     const int64_t length = length_of(call, b);
     if (length >= 0 && length <= keys) continue;
     throw sdk::Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                       "attention on cpu_ref: kv_length %lld is outside [0, %lld], the number of "
+                       "kv_length %lld is outside [0, %lld], the number of "
                        "keys; correct it (nothing was written)",
                        static_cast<long long>(length), static_cast<long long>(keys));
   }

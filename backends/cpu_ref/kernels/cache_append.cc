@@ -30,7 +30,7 @@ void cache_append(const Call& call) {
   const Tensor& update = sdk::operand(call.desc(), 1);
   const Tensor& position = sdk::operand(call.desc(), 2);
   const int64_t rows = update.dims[2];
-  check_indices("cache_append", position, call.data(2), cache.dims[2] - rows + 1);
+  check_indices(position, call.data(2), cache.dims[2] - rows + 1);
   Part window(cache), source(update);
   window.cut(2, rows).remove(0, 1);
   source.remove(0, 1);

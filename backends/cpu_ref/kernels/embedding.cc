@@ -47,7 +47,7 @@ void embedding(const Call& call) {
   const Tensor& table = sdk::operand(call.desc(), 0);
   const Tensor& ids = sdk::operand(call.desc(), 1);
   const Tensor& out = sdk::operand(call.desc(), 2);
-  check_indices("embedding", ids, call.data(1), table.dims[0]);
+  check_indices(ids, call.data(1), table.dims[0]);
   const int64_t size = table.dims[1], out_stride = sdk::stride(out, -1);
   sdk::Odometer<2> walk = index_walk(ids, out, 0);
   if (walk.empty()) return;

@@ -37,7 +37,7 @@ void gather(const Call& call) {
   const Tensor& out = sdk::operand(call.desc(), 2);
   const uint32_t axis =
       static_cast<uint32_t>(sdk::attributes<anyhal_attrs_gather>(call.desc()).axis);
-  check_indices("gather", indices, call.data(1), x.dims[axis]);
+  check_indices(indices, call.data(1), x.dims[axis]);
   Part from(x), to(out);
   from.remove(axis, 1);
   to.remove(axis, indices.rank);

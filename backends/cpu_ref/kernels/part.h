@@ -88,16 +88,16 @@ inline int64_t index_at(const Tensor& t, const char* data, int64_t offset) {
 }
 
 // Throws unless every index is in [0, limit). Called before anything is written.
-inline void check_indices(const char* op, const Tensor& indices, const char* data, int64_t limit) {
+inline void check_indices(const Tensor& indices, const char* data, int64_t limit) {
   sdk::Rows<1> rows({&indices});
   rows.each([&](const int64_t (&at)[1]) {
     for (int64_t i = 0; i < rows.row_count; ++i) {
       int64_t index = index_at(indices, data, at[0] + i * rows.row_strides[0]);
       if (index >= 0 && index < limit) continue;
       throw sdk::Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                         "%s on cpu_ref: index %lld is outside [0, %lld), and negative indices do "
+                         "index %lld is outside [0, %lld), and negative indices do "
                          "not wrap; correct the indices (nothing was written)",
-                         op, static_cast<long long>(index), static_cast<long long>(limit));
+                         static_cast<long long>(index), static_cast<long long>(limit));
     }
   });
 }

@@ -113,7 +113,7 @@ void scatter_add(const Call& call) {
   const Tensor& out = sdk::operand(call.desc(), 3);
   const uint32_t axis =
       static_cast<uint32_t>(sdk::attributes<anyhal_attrs_scatter_add>(call.desc()).axis);
-  check_indices("scatter_add", sdk::operand(call.desc(), 1), call.data(1), target.dims[axis]);
+  check_indices(sdk::operand(call.desc(), 1), call.data(1), target.dims[axis]);
   sdk::visit(sdk::NumberTypes{}, out.dtype, [&](auto t) {
     using T = typename decltype(t)::is;
     if constexpr (sdk::kIsHalf<T>) {

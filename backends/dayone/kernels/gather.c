@@ -44,9 +44,9 @@ anyhal_status check_indices(const anyhal_plan* plan, nest walk, int64_t limit,
     load_i64(plan->t[1].dtype, walk.p[0], 1, 1, &index);
     if (index < 0 || index >= limit)
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                  "%s on dayone: index %lld is outside [0, %lld), and negative indices do not "
+                  "index %lld is outside [0, %lld), and negative indices do not "
                   "wrap; correct the indices (nothing was written)",
-                  plan->row->name, (long long)index, (long long)limit);
+                  (long long)index, (long long)limit);
   } while (nest_next(&walk));
   return ANYHAL_STATUS_OK;
 }

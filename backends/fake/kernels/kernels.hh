@@ -80,10 +80,10 @@ inline std::vector<int64_t> without(const std::vector<int64_t>& values, size_t a
   return result;
 }
 
-[[noreturn]] inline void index_fault(const Description& d, int64_t index, int64_t limit) {
+[[noreturn]] inline void index_fault(const Description&, int64_t index, int64_t limit) {
   throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-              std::string("fake: ") + op_name(d.op) + ": index " + std::to_string(index) +
-                  " is outside [0, " + std::to_string(limit) + "); nothing was written"};
+              "index " + std::to_string(index) + " is outside [0, " + std::to_string(limit) +
+                  "); nothing was written"};
 }
 
 namespace kernels {

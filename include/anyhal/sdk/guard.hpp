@@ -56,22 +56,21 @@ class Failure : public std::exception {
   char text_[sizeof(anyhal_error::text)];
 };
 
-// Runs fn, which returns a status or throws; nothing leaves but a status. `where` names the slot.
+// Runs fn, which returns a status or throws; nothing leaves but a status.
 template <class Fn>
-anyhal_status guard(const char* where, anyhal_error* error, Fn&& fn) noexcept {
+anyhal_status guard(anyhal_error* error, Fn&& fn) noexcept {
   try {
     return fn();
   } catch (const Failure& failure) {
     return fail(error, failure.status(), failure.reason(), "%s", failure.what());
   } catch (const std::bad_alloc&) {
     return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                "%s: the host is out of memory; free arrays and try again", where);
+                "the host is out of memory; free arrays and try again");
   } catch (const std::exception& other) {
-    return fail(error, ANYHAL_STATUS_INTERNAL, 0, "%s: %s; please report this defect", where,
-                other.what());
+    return fail(error, ANYHAL_STATUS_INTERNAL, 0, "%s; please report this defect", other.what());
   } catch (...) {
     return fail(error, ANYHAL_STATUS_INTERNAL, 0,
-                "%s: an unknown exception was thrown; please report this defect", where);
+                "an unknown exception was thrown; please report this defect");
   }
 }
 
@@ -91,7 +90,7 @@ anyhal_status answer(void* value, uint64_t* bytes, const T& found, anyhal_error*
   *bytes = sizeof(found);
   if (value == nullptr || room < sizeof(found)) {
     return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                "device_query: the answer has %u bytes and the room %u; ask again with more",
+                "the answer has %u bytes and the room %u; ask again with more",
                 static_cast<unsigned>(sizeof(found)), static_cast<unsigned>(room));
   }
   std::memcpy(value, &found, sizeof(found));
@@ -99,15 +98,14 @@ anyhal_status answer(void* value, uint64_t* bytes, const T& found, anyhal_error*
 }
 
 // The handshake: fills the versions of a reply, or says which side is too old.
-inline anyhal_status agree(const anyhal_hello& hello, anyhal_reply& reply, const char* backend,
-                           anyhal_error* error) {
+inline anyhal_status agree(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error* error) {
   constexpr uint32_t kOurs = ANYHAL_ABI_VERSION;
   if (hello.size < sizeof(anyhal_hello) || reply.size < sizeof(anyhal_reply) ||
       kOurs < hello.abi_min || kOurs > hello.abi_max) {
     return fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
-                "loading %s: it is built for contract %u.%u and the core loads %u.%u to %u.%u; "
+                "it is built for contract %u.%u and the core loads %u.%u to %u.%u; "
                 "upgrade %s",
-                backend, kOurs >> 16, kOurs & 0xffff, hello.abi_min >> 16, hello.abi_min & 0xffff,
+                kOurs >> 16, kOurs & 0xffff, hello.abi_min >> 16, hello.abi_min & 0xffff,
                 hello.abi_max >> 16, hello.abi_max & 0xffff,
                 kOurs < hello.abi_min ? "the backend" : "the core");
   }

@@ -187,8 +187,8 @@ inline char* Call::data(uint32_t i) const {
 class OpTable {
  public:
   template <uint32_t N>
-  constexpr OpTable(const char* device, const Row (&rows)[N], Promise all = {})
-      : device_(device), rows_(rows), count_(N), all_(all) {}
+  constexpr explicit OpTable(const Row (&rows)[N], Promise all = {})
+      : rows_(rows), count_(N), all_(all) {}
 
   // The row that runs a description; otherwise nullptr and the nearest row's refusal.
   const Row* find(const anyhal_op_desc& desc, Answer& answer) const {
@@ -228,7 +228,7 @@ class OpTable {
   anyhal_status prepare(const anyhal_op_desc* desc, const anyhal_services* services,
                         Plan** out_plan, const anyhal_prepared** out_prepared,
                         anyhal_error* error) const {
-    return guard("op_prepare", error, [&] {
+    return guard(error, [&] {
       Answer answer;
       const Row* row = find(*desc, answer);
       if (row == nullptr) return refuse(*desc, answer, error);
@@ -248,10 +248,10 @@ class OpTable {
   static anyhal_status enqueue(const Plan& plan, const anyhal_call* call, anyhal_error* error) {
     if (call->operand_count != plan.desc().operand_count) {
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                  "%s: the call has %u operands and the plan %u; prepare a plan for this call",
-                  plan.row().name, call->operand_count, plan.desc().operand_count);
+                  "the call has %u operands and the plan %u; prepare a plan for this call",
+                  call->operand_count, plan.desc().operand_count);
     }
-    return guard(plan.row().name, error, [&] {
+    return guard(error, [&] {
       plan.row().kernel(Call(plan, *call));
       return ANYHAL_STATUS_OK;
     });
@@ -263,7 +263,7 @@ class OpTable {
     *bytes = count_ * sizeof(anyhal_capability);
     if (value == nullptr || room < *bytes) {
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                  "capabilities of %s: %llu bytes do not hold %llu; ask again with those", device_,
+                  "%llu bytes do not hold the %llu of the capabilities; ask again with those",
                   static_cast<unsigned long long>(room), static_cast<unsigned long long>(*bytes));
     }
     anyhal_capability* out = static_cast<anyhal_capability*>(value);
@@ -356,19 +356,14 @@ class OpTable {
     return row.also(desc);
   }
 
-  // One sentence: what, where, operands, why, what to do.
+  // What the core's "matmul on mychip:0: " reads on with: operands, why, what to do.
   anyhal_status refuse(const anyhal_op_desc& desc, const Answer& answer,
                        anyhal_error* error) const {
-    const char* name = nullptr;
-    for (uint32_t i = 0; i < count_ && name == nullptr; ++i) {
-      if (rows_[i].op == desc.op) name = rows_[i].name;
-    }
-    char number[24], text[160] = "";
-    std::snprintf(number, sizeof(number), "op %u", desc.op);
+    char text[160] = "";
     size_t used = 0;
     bool readable = desc.operands != nullptr && desc.operands->size >= sizeof(anyhal_tensor_desc);
     for (uint32_t i = 0; readable && i < desc.operand_count && used + 2 < sizeof(text); ++i) {
-      text[used++] = ' ';
+      if (used > 0) text[used++] = ' ';
       describe(operand(desc, i), text + used, sizeof(text) - used);
       used += std::strlen(text + used);
     }
@@ -376,12 +371,11 @@ class OpTable {
     if (answer.operand >= 0)
       std::snprintf(which, sizeof(which), " (operand %d)", static_cast<int>(answer.operand));
     bool mistake = answer.status == ANYHAL_STATUS_INVALID_ARGUMENT;
-    return fail(error, answer.status, answer.reason, "%s on %s:%.100s: %s%s; %s",
-                name != nullptr ? name : number, device_, text, answer.why, which,
+    return fail(error, answer.status, answer.reason, "%.100s%s%s%s; %s", text, used > 0 ? ": " : "",
+                answer.why, which,
                 mistake ? "correct the operands" : "use another device or cast the operands");
   }
 
-  const char* device_;
   const Row* rows_;
   uint32_t count_;
   Promise all_;  // of every row

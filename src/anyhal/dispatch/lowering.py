@@ -68,6 +68,7 @@ class _Native:
     cost_ns: float
     signature: str
     contract: Contract
+    called: str  # as messages name it
 
     def query(self, device: Device) -> Verdict:
         """The backend's answer; a cell that gave wrong answers is a no whatever it claims. Who does
@@ -90,6 +91,7 @@ class _Native:
             list(self.operands),
             self.attributes,
             self.words(numerics),
+            self.called,
         )
         return replace(_verdict(record), numerics=numerics)
 
@@ -140,6 +142,7 @@ def _native(
         flops / _FLOPS_PER_NS + moved / _BYTES_PER_NS,
         f"{spec.name} {shown} -> {made}",
         context.current().contract,
+        spec.called(attrs),
     )
 
 
@@ -275,7 +278,7 @@ def _in_own_cells(device: Device, outs: OutInfos) -> OutInfos:
     )
 
 
-def _no_alias(spec: OpSpec) -> Aliases:
+def required_aliases(spec: OpSpec) -> Aliases:
     """What is known of the outputs before there are any: state is written where it is."""
     return tuple(n if spec.aliasing == "required" else None for n in range(len(spec.outputs)))
 
@@ -286,14 +289,18 @@ def query_call(
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
     outs: OutInfos,
+    aliases: Aliases,
     form: Form,
     core_only: bool,
 ) -> tuple[tuple[str, Verdict], ...]:
-    """What each op of that form answers; empty when there is no such form."""
+    """What each op of that form answers; empty when there is no such form.
+
+    `aliases`: the input that each output is. A backend may take a call and refuse it in place, so
+    it is asked for exactly the call that `prepare_call` prepares.
+    """
     if device is None:
         return ()
     outs = _in_own_cells(device, outs)
-    aliases = _no_alias(spec)
     if form == "fused":
         return ((spec.name, _native(spec, infos, attrs, outs, aliases).query(device)),)
     expansion = _decomposed(device, spec, infos, attrs, outs, aliases, core_only)
@@ -329,10 +336,12 @@ def _plan(device: Device, native: _Native, decomposed: bool, numerics: str) -> A
             list(native.operands),
             native.attributes,
             words,
+            native.called,
         )
         release = native.cost_ns > _RELEASE_GIL_ABOVE_NS
         found.describe(
             native.spec.name,
+            native.called,
             device.fact.state,
             native.signature,
             decomposed,
@@ -386,7 +395,8 @@ def prepare_call(
         assert made is not None
         plan = _composite(device, made, len(infos), len(outs), True, used)
     if plan.record["composite"]:
-        plan.describe(spec.name, device.fact.state, signature, False, 0.0, True, "")
+        called = spec.called(attrs)
+        plan.describe(spec.name, called, device.fact.state, signature, False, 0.0, True, "")
     plan.set_outputs(
         [None if o is None else (o.spec.dtype.value, list(o.spec.shape)) for o in outs]
     )

@@ -20,16 +20,23 @@ import numpy as np
 
 from anyhal import _core
 from anyhal.dispatch import recording
-from anyhal.dispatch.lowering import OperandInfo, OutInfos, prepare_call, query_call
+from anyhal.dispatch.lowering import (
+    Aliases,
+    OperandInfo,
+    OutInfos,
+    prepare_call,
+    query_call,
+    required_aliases,
+)
 from anyhal.dispatch.signature import check_signature
 from anyhal.dtypes import ALL, DType, dtype
-from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import HalError, InvalidArgumentError, InvalidTypeError, UnsupportedError
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
 from anyhal.routing import policy as routing
 from anyhal.routing import replay
 from anyhal.routing.explain import parse
-from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Work
+from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, device
 from anyhal.runtime.device import Device
@@ -275,6 +282,7 @@ def _weigh(
     infos: Sequence[OperandInfo | None],
     attrs: Mapping[str, Any],
     outs: OutInfos,
+    aliases: Aliases,
     on: Sequence[str],
     every: bool = False,
 ) -> tuple[CallFact, Decision]:
@@ -292,9 +300,16 @@ def _weigh(
         verdicts: tuple[Any, ...] = ()
         if not step.device.why_not:
             target = device.device(step.device.name) if known else None
-            verdicts = query_call(
-                target, spec, infos, attrs, outs, step.form, chosen.policy.prefer_decomposed
-            )
+            # Elsewhere the operands are copied first: in place only what the op itself demands.
+            there = aliases if target is not None and target.name in on else required_aliases(spec)
+            core_only = chosen.policy.prefer_decomposed
+            try:
+                verdicts = query_call(target, spec, infos, attrs, outs, there, step.form, core_only)
+            except HalError as why:
+                # What an explanation asks only for the record may not spoil it.
+                if not every or step.device.name == call.device:
+                    raise
+                verdicts = ((spec.name, Verdict("no", "driver", text=str(why))),)
         asked.append(Candidate(step.device, step.form, verdicts))
         decision = routing.weigh(call, asked, chosen.contract, chosen.policy)
     assert decision is not None
@@ -331,7 +346,7 @@ def resolve(
         else None
         for o in outs
     )
-    call, decision = _weigh(spec, infos, attrs, targets, on)
+    call, decision = _weigh(spec, infos, attrs, targets, aliases, on)
     if not decision.choice:
         raise UnsupportedError(
             decision.sentence,
@@ -403,12 +418,11 @@ def explain(text: str) -> Decision:
     on = [where.name if i else "" for i in infos]
     outs = tuple(None if s is None else OperandInfo(s) for s in parsed.outs)
     attrs = dict(parsed.attrs)
-    call, decision = _weigh(parsed.spec, infos, attrs, outs, on, every=True)
+    aliases = required_aliases(parsed.spec)
+    call, decision = _weigh(parsed.spec, infos, attrs, outs, aliases, on, every=True)
     if not decision.choice:
         return decision
     used: list[Kernel] = []
-    first = parsed.spec.aliasing == "required"
-    aliases = tuple(i if first else None for i in range(len(outs)))
     core_only = context.current().policy.prefer_decomposed
     target = device.device(decision.choice)
     prepare_call(

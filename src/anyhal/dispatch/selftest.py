@@ -171,12 +171,13 @@ def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample, words: Se
         operand = _operand(out, target)
         operands.append((*operand[:5], i + 1, *operand[6:]) if in_place else operand)
     try:
+        called = spec.called(sample.attrs)
+        record = pack(spec, lowered)
         plan = _core.prepare(
-            device.native, spec.id, len(inputs), operands, pack(spec, lowered), list(words)
+            device.native, spec.id, len(inputs), operands, record, list(words), called
         )
-        plan.describe(
-            spec.name, device.fact.state, f"known answers of {spec.name}", False, 0, True, "strict"
-        )
+        known = f"known answers of {spec.name}"
+        plan.describe(spec.name, called, device.fact.state, known, False, 0, True, "strict")
         plan.run([*inputs, *outs], queue._native)
         found = [None if out is None else arrays.numpy(out) for out in outs]
     except HalError as why:

@@ -250,6 +250,13 @@ class OpSpec:
     def attr(self, name: str) -> Attr:
         return next(a for a in self.attrs if a.name == name)
 
+    def called(self, attrs: Mapping[str, Any]) -> str:
+        """A call as messages name it: the function, and the op where its name differs."""
+        for name, preset in self.functions.items():
+            if all(attrs.get(k) == v for k, v in preset.items()):
+                return name if name == self.name else f"{name} ({self.name})"
+        return self.name
+
 
 ALIASING = {
     "none": "out may not overlap an input",

@@ -5,7 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -40,7 +40,8 @@ class Recording:
 
 
 def to_data(facts: Facts, calls: Sequence[Asked]) -> dict[str, Any]:
-    """Plain data that JSON takes."""
+    """Plain data that JSON takes; without answers of devices that are gone."""
+    here = {d.name for d in facts.devices}
     return {
         "schema": SCHEMA,
         "devices": [asdict(d) for d in facts.devices],
@@ -58,6 +59,7 @@ def to_data(facts: Facts, calls: Sequence[Asked]) -> dict[str, Any]:
                         "verdicts": [[op, asdict(v)] for op, v in c.verdicts],
                     }
                     for c in candidates
+                    if c.device.name in here
                 ],
             }
             for call, candidates in calls
@@ -77,11 +79,9 @@ def from_data(data: Any, source: str) -> Recording:
                 f"reading facts from {source}: schema {data['schema']!r} is not {SCHEMA}; write the"
                 " file with this version of anyhal"
             )
-        devices = tuple(
-            DeviceFact(**{**d, "memory_kinds": tuple(d["memory_kinds"])}) for d in data["devices"]
-        )
-        refused = tuple(RefusedBackend(**r) for r in data["refused"])
-        facts = Facts(devices, refused, tuple(data["searched"]), tuple(data["notes"]))
+        devices = tuple(_record(DeviceFact, d) for d in data["devices"])
+        refused = tuple(_record(RefusedBackend, r) for r in data["refused"])
+        facts = Facts(devices, refused, _words(data["searched"]), _words(data["notes"]))
         calls = [_call(row, facts) for row in data["calls"]]
     except (KeyError, TypeError, AttributeError, ValueError) as why:
         if isinstance(why, InvalidArgumentError):
@@ -95,9 +95,9 @@ def from_data(data: Any, source: str) -> Recording:
 
 def _call(row: Mapping[str, Any], facts: Facts) -> Asked:
     attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in row["attrs"].items()}
-    operands = tuple(OperandFact(**o) for o in row["operands"])
-    work = None if row["work"] is None else Work(**row["work"])
-    call = CallFact(row["op"], operands, attrs, row["device"], work)
+    operands = tuple(_record(OperandFact, o) for o in row["operands"])
+    work = None if row["work"] is None else _record(Work, row["work"])
+    call = CallFact(_word(row["op"]), operands, attrs, _word(row["device"]), work)
     return call, tuple(_candidate(c, facts) for c in row["candidates"])
 
 
@@ -105,11 +105,50 @@ def _candidate(row: Mapping[str, Any], facts: Facts) -> Candidate:
     device = facts.device(row["device"])
     if device is None:
         raise ValueError(f"device {row['device']!r} has answers but no facts")
-    verdicts = tuple(
-        (op, Verdict(**{**v, "wants": tuple(Want(**w) for w in v["wants"])}))
-        for op, v in row["verdicts"]
-    )
+    if row["form"] not in ("fused", "decomposed"):
+        raise ValueError(f"{row['form']!r} is no form of a call")
+    verdicts = tuple((_word(op), _record(Verdict, v)) for op, v in row["verdicts"])
     return Candidate(device, row["form"], verdicts)
+
+
+# What JSON gives for a field of each declared type; ints are also read where floats are declared.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "Support": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+}
+
+
+def _record(kind: Any, row: Mapping[str, Any]) -> Any:
+    """A fact from its data; ValueError names the field that does not fit."""
+    found: dict[str, Any] = {}
+    for field in fields(kind):
+        value = row[field.name]
+        if field.type == "tuple[str, ...]":
+            found[field.name] = _words(value)
+        elif field.type == "tuple[Want, ...]":
+            found[field.name] = tuple(_record(Want, w) for w in value)
+        elif type(value) in _TYPES[str(field.type)]:
+            found[field.name] = value
+        else:
+            raise ValueError(f"{field.name} is {value!r}, which is no {field.type}")
+    if kind is Verdict and found["support"] not in ("yes", "no", "prepare_knows"):
+        raise ValueError(f"support is {found['support']!r}")
+    return kind(**found)
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r} is no list of texts")
+    return tuple(_word(v) for v in value)
 
 
 def decide_again(

@@ -385,3 +385,9 @@ def _mapped_bytes(library: Path) -> int:
 def hash_of(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def get_include() -> str:
+    """The folder of the contract's headers, for compilers: cc -I$(python -c
+    "import anyhal; print(anyhal.get_include())")."""
+    return str(Path(__file__).resolve().parents[1] / "include")

@@ -1,0 +1,176 @@
+"""Facts files: what devices answered, and the same decisions made from them without a device.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anyhal as hal
+from anyhal.routing import replay
+from anyhal.routing.facts import Contract
+
+CALLS = ["matmul f32[4,8] f32[8,16]", "softmax bf16[3,5] axis=0", "add i32[7] i32[7]"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("facts") / "facts.json"
+    found = hal.facts(path, calls=CALLS)
+    assert json.loads(path.read_text("utf-8")) == json.loads(json.dumps(found))
+    assert [p.name for p in path.parent.iterdir()] == ["facts.json"], "no part is left behind"
+    return json.loads(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("device", ["cpu:0", "cpu_ref:0", "dayone:0"])
+def test_a_decision_is_the_same_again(data: Any, call: str, device: str) -> None:
+    with hal.use(device=device):
+        here = hal.explain(call)
+    again = replay.decide_again(replay.from_data(data, "it"), call, device)
+    assert (again.choice, again.form, again.sentence) == (here.choice, here.form, here.sentence)
+    assert again.refusals == here.refusals
+
+
+def test_another_policy_is_tried_on_the_same_answers(data: Any) -> None:
+    recording = replay.from_data(data, "it")
+    never = replay.decide_again(recording, CALLS[1], "dayone:0", Contract(fallback="never"))
+    assert never.choice == ""
+    anywhere = replay.decide_again(recording, CALLS[1], "dayone:0", Contract(fallback="any"))
+    assert (anywhere.choice, anywhere.form) == ("dayone:0", "decomposed")
+
+
+def test_a_call_that_was_not_recorded_names_one_that_was(data: Any) -> None:
+    with pytest.raises(hal.NotFoundError, match=r"not in it; recorded: matmul"):
+        replay.decide_again(replay.from_data(data, "it"), "matmul f32[4,8] f32[8,17]")
+
+
+def test_it_needs_no_device(data: Any, tmp_path: Path) -> None:
+    path = tmp_path / "facts.json"
+    path.write_text(json.dumps(data), "utf-8")
+    program = "import sys; from anyhal.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "explain", CALLS[0], "--json"]
+    command += ["--facts", str(path), "--device", "cpu:0"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "ANYHAL_VISIBLE_DEVICES": "none"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["choice"] == "cpu:0"
+
+
+BROKEN: list[tuple[Any, str]] = [
+    ([], "no facts file"),
+    ({}, "no facts file"),
+    ({"schema": 2}, "schema 2 is not 1"),
+    ({"schema": 1, "devices": [{"name": 1}]}, "no facts file"),
+]
+
+
+@pytest.mark.parametrize(("broken", "why"), BROKEN)
+def test_what_is_no_facts_file_is_said_to_be_none(broken: Any, why: str) -> None:
+    with pytest.raises(hal.InvalidArgumentError, match=why):
+        replay.from_data(broken, "broken.json")
+
+
+def test_every_bent_field_is_refused_with_a_sentence(data: Any) -> None:
+    def bend(node: Any, path: tuple[Any, ...] = ()) -> Any:
+        keys = (
+            node if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        )
+        for key in keys:
+            yield (*path, key)
+            yield from bend(node[key], (*path, key))
+
+    small = hal.facts()
+    small = json.loads(json.dumps({**small, "calls": small["calls"][:1]}))
+    for path in list(bend(small)):
+        for wrong in (None, -1, "x", [], {}):
+            copy = json.loads(json.dumps(small))
+            node = copy
+            for key in path[:-1]:
+                node = node[key]
+            node[path[-1]] = wrong
+            try:
+                replay.decide_again(replay.from_data(copy, "bent.json"), CALLS[0])
+            except hal.HalError:
+                pass
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(hal.InvalidArgumentError, match="choose a file that can be written"):
+        hal.facts(tmp_path / "no" / "folder.json")
+
+
+# -------------------------------------------------------------------------------------- numerics
+
+
+def product(numerics: str, device: str = "cpu:0") -> tuple[np.ndarray, str]:
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((128, 128)).astype(np.float32) for _ in range(2))
+    before = {(r["op"], r["numerics"]): r["calls"] for r in hal.routes() if r["device"] == device}
+    with hal.use(device=device, numerics=numerics):
+        found = hal.matmul(hal.asarray(a), hal.asarray(b)).numpy()
+    after = {(r["op"], r["numerics"]): r["calls"] for r in hal.routes() if r["device"] == device}
+    (used,) = [n for (op, n), calls in after.items() if calls != before.get((op, n), 0)]
+    exact = a.astype(np.float64) @ b
+    return np.abs(found - exact).max(), used
+
+
+def test_bf16_products_are_used_where_they_are_and_the_route_says_so() -> None:
+    error, used = product("bf16")
+    strict_error, strict = product("strict")
+    assert (used, strict) == ("bf16", "strict")
+    assert strict_error < 1e-4 and error < 1.0
+
+
+@pytest.mark.parametrize("numerics", ["tf32", "bf16", "int8"])
+def test_a_device_without_it_is_strict_which_is_always_enough(numerics: str) -> None:
+    error, used = product(numerics, "cpu_ref:0")
+    assert used == "strict" and error < 1e-4
+
+
+def test_batch_invariance_holds_where_it_is_promised() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((9, 40)).astype(np.float32)
+    w = rng.standard_normal((40, 7)).astype(np.float32)
+    with hal.use(device="cpu_ref:0", determinism="batch_invariant"):
+        whole = hal.softmax(hal.matmul(hal.asarray(x), hal.asarray(w))).numpy()
+        rows = [hal.softmax(hal.matmul(hal.asarray(r[None]), hal.asarray(w))).numpy() for r in x]
+    assert whole.tobytes() == np.concatenate(rows).tobytes()
+
+
+@pytest.mark.parametrize("determinism", ["batch_invariant", "cross_device"])
+@pytest.mark.parametrize("device", ["cpu:0", "dayone:0"])
+def test_a_demand_that_cannot_be_met_is_refused_by_type(device: str, determinism: str) -> None:
+    with hal.use(device=device, determinism=determinism):
+        a = hal.asarray(np.ones((4, 4), np.float32))
+        with pytest.raises(hal.UnsupportedError) as refused:
+            hal.matmul(a, a)
+        assert refused.value.reason == "numerics"
+
+
+def test_exact_ops_meet_every_demand_on_cpu() -> None:
+    with hal.use(device="cpu:0", determinism="cross_device"):
+        x = hal.asarray(np.arange(6, dtype=np.float32))
+        assert hal.concat([x, x]).numpy().tolist() == [*range(6), *range(6)]
+
+
+@pytest.mark.parametrize(
+    ("option", "word"), [("numerics", "bf61"), ("determinism", "batch_invariance")]
+)
+def test_an_unknown_word_suggests_a_known_one(option: str, word: str) -> None:
+    with pytest.raises(hal.InvalidArgumentError, match="did you mean"):
+        hal.use(**{option: word})
