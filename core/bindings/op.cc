@@ -243,11 +243,14 @@ void build_key(const OpObject* op, const Parsed& p, const Scope& scope, Key& key
     if (a->buffer->cell) key.add(a->data - a->buffer->offset), key.add(a->buffer->bytes);
     if (p.outs[0]) alias = alias * 3 + overlap(as_array(p.outs[0]), a);
   }
-  for (int o = 0; o < op->out_count; ++o) {
+  key.add(p.outs[0] ? as_array(p.outs[0])->word : 0);
+  if (p.outs[0] && as_array(p.outs[0])->buffer->cell)
+    key.add(as_array(p.outs[0])->data - as_array(p.outs[0])->buffer->offset);
+  for (int o = 1; o < op->out_count; ++o) {
     const ArrayObject* out = p.outs[o] ? as_array(p.outs[o]) : nullptr;
     key.add(out ? out->word : 0);
-    if (out && out->buffer->cell) key.add(out->data - out->buffer->offset);
-    if (!out || o == 0) continue;
+    if (!out) continue;
+    if (out->buffer->cell) key.add(out->data - out->buffer->offset);
     // A further output has a word of its own for what it shares with inputs and earlier outputs.
     uint64_t shared = 0;
     for (int i = 0; i < p.count; ++i)
@@ -296,13 +299,17 @@ PyObject* resolve(OpObject* op, const Parsed& p, PyObject* attrs) {
   return answer;
 }
 
-// The outputs of one call: given by the caller or fresh. Owns a reference of each.
+// The outputs of one call: given by the caller or fresh. Owns a reference of each. `kCount` 0: as
+// many as the op has; nearly every op has one, and its calls are the ones that are counted.
+template <int kCount>
 struct Outputs {
-  PyObject* arrays[kMaxOutputs] = {};
-  int count = 0;
+  PyObject* arrays[kCount ? kCount : int(kMaxOutputs)] = {};
+  int count;
+  bool made = true;  // false: a Python error is set
 
-  Outputs(const Plan& plan, const Parsed& p, int given, Queue& queue) : count(given) {
-    for (int o = 0; o < count; ++o) {
+  Outputs(const Plan& plan, const Parsed& p, int given, Queue& queue)
+      : count(kCount ? kCount : given) {
+    for (int o = 0; o < (kCount ? kCount : count); ++o) {
       if (p.outs[o]) {
         Py_INCREF(p.outs[o]);
         arrays[o] = p.outs[o];
@@ -322,7 +329,7 @@ struct Outputs {
       spec->retain();
       arrays[o] = make_array(spec, b, data_of(*b));
       if (!arrays[o]) {
-        count = o;
+        made = false;
         return;
       }
     }
@@ -333,6 +340,11 @@ struct Outputs {
 
   // What the caller gets (new reference): the one output that there is, or a tuple of them.
   PyObject* take() {
+    if constexpr (kCount == 1) {
+      PyObject* only = arrays[0];
+      arrays[0] = nullptr;
+      return only;
+    }
     int present = 0;
     for (int o = 0; o < count; ++o) present += arrays[o] != nullptr;
     PyObject* tuple = present == 1 ? nullptr : PyTuple_New(present);
@@ -350,14 +362,16 @@ struct Outputs {
 
  private:
   void drop() {
-    for (int o = 0; o < count; ++o) Py_CLEAR(arrays[o]);
+    for (int o = 0; o < (kCount ? kCount : count); ++o) Py_CLEAR(arrays[o]);
   }
 };
 
 // Runs a found plan and returns what the caller gets (new reference).
-PyObject* execute(Plan& plan, const Parsed& p, int out_count, Queue& queue) {
-  Outputs outs(plan, p, out_count, queue);
-  if (PyErr_Occurred()) return nullptr;
+template <int kCount>
+PyObject* execute_as(Plan& plan, const Parsed& p, int given, Queue& queue) {
+  Outputs<kCount> outs(plan, p, given, queue);
+  if (!outs.made) return nullptr;
+  const int out_count = kCount ? kCount : given;
   const uint32_t n = uint32_t(p.count + out_count);
   if (plan.simple && queue.plain && !receipts_on()) {
     anyhal_ref refs[kMaxOperands];
@@ -412,6 +426,11 @@ PyObject* execute(Plan& plan, const Parsed& p, int out_count, Queue& queue) {
   release(&plan);
   if (failure) std::rethrow_exception(failure);
   return outs.take();
+}
+
+PyObject* execute(Plan& plan, const Parsed& p, int out_count, Queue& queue) {
+  return out_count == 1 ? execute_as<1>(plan, p, 1, queue)
+                        : execute_as<0>(plan, p, out_count, queue);
 }
 
 PyObject* call_checked(OpObject* op, PyObject* const* args, size_t nargs, PyObject* kwnames) {
