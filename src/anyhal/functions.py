@@ -9,7 +9,7 @@ the bodies never run.
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from anyhal.dispatch import op as _op
 
@@ -1506,8 +1506,8 @@ def rms_norm(
     residual: Array | None = None,
     *,
     eps: float,
-    out: tuple[Array | None, ...] | None = None,
-) -> Array | tuple[Array, ...]:
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
     """out = t / sqrt(mean(t^2) + eps) * weight along the last axis, of t = x + residual.
 
     Axes      x [..., N], weight [N] (optional), residual as x (optional) -> out [..., N], total as
@@ -1694,8 +1694,8 @@ def layer_norm(
     *,
     eps: float,
     axes: int = 1,
-    out: tuple[Array | None, ...] | None = None,
-) -> Array | tuple[Array, ...]:
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
     """out = (t - mean(t)) / sqrt(var(t) + eps) * weight + bias over the last `axes` axes, of t = x
     + residual.
 
@@ -1726,8 +1726,8 @@ def group_norm(
     *,
     groups: int,
     eps: float,
-    out: tuple[Array | None, ...] | None = None,
-) -> Array | tuple[Array, ...]:
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
     """out = (t - mean(t)) / sqrt(var(t) + eps) * weight + bias, of t = x + residual; mean and var
     over C / groups channels and all that follows.
 
@@ -1758,8 +1758,8 @@ def batch_norm(
     residual: Array | None = None,
     *,
     eps: float,
-    out: tuple[Array | None, ...] | None = None,
-) -> Array | tuple[Array, ...]:
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
     """out = (x + residual - mean) / sqrt(variance + eps) * weight + bias, channel by channel, with
     the statistics of training.
 
@@ -1836,7 +1836,7 @@ def topk(
     k: int,
     largest: bool,
     axis: int = -1,
-    out: tuple[Array | None, ...] | None = None,
+    out: Array | tuple[Array | None, ...] | None = None,
 ) -> tuple[Array, Array]:
     """values = the first k elements along `axis` of x in order, the largest or the smallest first;
     indices = where each stood.
@@ -1862,7 +1862,7 @@ def sort(
     *,
     axis: int = -1,
     descending: bool = False,
-    out: tuple[Array | None, ...] | None = None,
+    out: Array | tuple[Array | None, ...] | None = None,
 ) -> tuple[Array, Array]:
     """values = x in ascending order along `axis`; indices = where each value stood.
 

@@ -397,7 +397,8 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
     operands = given + ([] if variadic else [named[n] for n in args if n in named])
     model = next((a for a in operands if isinstance(a, arrays.Array)), None)
     out = named.get("out")
-    if out is not None and not isinstance(out, arrays.Array):
+    outs = out if isinstance(out, tuple) else (out,)
+    if any(o is not None and not isinstance(o, arrays.Array) for o in outs):
         return _into_host(native, positional, named, out)
     on = arrays.device_of(model) if model is not None else device.device()
     at = [spec.inputs[0]] * len(given) if variadic else list(spec.inputs[: len(given)])
