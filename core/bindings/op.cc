@@ -46,7 +46,8 @@ PyObject* g_out_name;
 struct Parsed {
   PyObject* arrays[kMaxOperands];
   int count = 0;
-  // What the caller gave as `out`: one Array (the first output), or a tuple with an Array or None for each output.
+  // What the caller gave as `out`: one Array (the first output), or a tuple with an Array or None
+  // for each output.
   PyObject* out = nullptr;
   PyObject* outs[kMaxOutputs] = {};
   uint64_t attrs[kMaxAttrs];
@@ -161,7 +162,8 @@ int parse_out(const OpObject* op, Parsed& p) {
     return !is_array(p.out);
   }
   if (!PyTuple_CheckExact(p.out) || PyTuple_GET_SIZE(p.out) != op->out_count)
-    return bad_call(op, "takes out as an array or a tuple with an array or None for each output, not", p.out);
+    return bad_call(
+        op, "takes out as an array or a tuple with an array or None for each output, not", p.out);
   int result = 0;
   for (int i = 0; i < op->out_count; ++i) {
     PyObject* a = PyTuple_GET_ITEM(p.out, i);

@@ -25,8 +25,7 @@ void normalize(const Call& call, uint32_t axis) {
     for (int64_t i = 1; i < size; ++i) top = value(i) > top ? value(i) : top;
     for (int64_t i = 0; i < size; ++i) total += std::exp(value(i) - top);
     const double log = std::log(total);
-    for (int64_t i = 0; i < size; ++i)
-      to[i * out_stride] = sdk::convert<T>(value(i) - top - log);
+    for (int64_t i = 0; i < size; ++i) to[i * out_stride] = sdk::convert<T>(value(i) - top - log);
   } while (walk.next());
 }
 

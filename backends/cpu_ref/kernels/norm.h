@@ -49,8 +49,7 @@ struct NormRows {
     if (data[NormOperands::kBias] != nullptr)
       y += static_cast<sdk::Compute<T>>(*at(NormOperands::kBias));
     *at(NormOperands::kOut) = sdk::convert<T>(static_cast<double>(y));
-    if (data[NormOperands::kTotal] != nullptr)
-      *at(NormOperands::kTotal) = sdk::convert<T>(total);
+    if (data[NormOperands::kTotal] != nullptr) *at(NormOperands::kTotal) = sdk::convert<T>(total);
   }
 
   // Each position of `outer`: the values along `inner` over the root of their mean square + eps,

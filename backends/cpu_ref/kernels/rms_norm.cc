@@ -26,8 +26,7 @@ void rms_norm(const Call& call) {
   const Desc& desc = call.desc();
   const bool residual = has_residual(desc);
   const int64_t inputs = desc.input_count;
-  const NormOperands operands = {
-      {0, residual ? 2 : -1, 1, -1, inputs, residual ? inputs + 1 : -1}};
+  const NormOperands operands = {{0, residual ? 2 : -1, 1, -1, inputs, residual ? inputs + 1 : -1}};
   const Tensor& x = sdk::operand(desc, 0);
   sdk::visit(sdk::FloatTypes{}, x.dtype, [&](auto t) {
     NormRows<typename decltype(t)::is> rows(call, operands);

@@ -67,7 +67,7 @@ static double neighbour(uint32_t dtype, double a, double b) {
   if (a == b) return b;
   if (dtype == ANYHAL_DTYPE_F64) return nextafter(a, b);
   if (dtype == ANYHAL_DTYPE_F32) return (double)nextafterf((float)a, (float)b);
-  const bool f16 = dtype == ANYHAL_DTYPE_F16; /* else bf16 */
+  const bool f16 = dtype == ANYHAL_DTYPE_F16;                 /* else bf16 */
   const int digits = f16 ? 11 : 8, lowest = f16 ? -24 : -133; /* of the smallest subnormal */
   const double largest = f16 ? 65504 : 0x1.fep127;
   if (fabs(a) == HUGE_VAL) return copysign(largest, a);

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,50 +75,60 @@ def _random(rng: Rng) -> Sample:
     return Sample("", (x,), attrs)
 
 
+def _infer(
+    name: str, word: str, inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]
+) -> TensorSpec:
+    (x,) = inputs
+    assert x is not None
+    check_dtype(name, "x", x, NUMBERS)
+    axis = normalize_axis(name, attrs["axis"], x)
+    kept = (1,) if attrs["keepdims"] else ()
+    dims = x.shape[:axis] + kept + x.shape[axis + 1 :]
+    out = TensorSpec.dense(output_dtype(name, attrs["dtype"], *INDICES[:1], INDICES[1:]), dims)
+    if x.size == 0 and out.size > 0:
+        raise InvalidArgumentError(
+            f"{name}: {describe(x)} is empty along axis {attrs['axis']}, and nothing has no "
+            f"{word}; check the size first"
+        )
+    return out
+
+
+def _decompose(
+    fn: str,
+    trace: Trace,
+    inputs: Sequence[Value | None],
+    attrs: Mapping[str, Any],
+    out: Value,
+) -> None:
+    (x,) = inputs
+    assert x is not None
+    if out.spec.size == 0:
+        trace.zeros(out)
+        return
+    axis = normalize_axis(fn, attrs["axis"], x.spec)
+    found = trace("reduce", x, fn=fn, axis=axis, keepdims=True)
+    hit = trace.binary("equal", x, found)
+    if x.dtype.short in FLOATS:
+        # A NaN makes the result NaN, and nothing equals it; without one this changes nothing.
+        hit = trace.binary("logical_or", hit, trace.unary("isnan", x))
+    size = x.shape[axis]
+    numbers = np.arange(size).reshape(-1, *(1,) * (x.spec.rank - axis - 1))
+    places = trace.constant(numbers, out.dtype)
+    place = trace("where", hit, places, trace.constant(size, out.dtype))
+    trace("reduce", place, fn="min", axis=axis, keepdims=attrs["keepdims"], out=out)
+
+
+def _reference(
+    name: str, x: Any, axis: int = -1, keepdims: bool = False, dtype: str | None = None
+) -> Any:
+    # NumPy has both rules: the first NaN, else the lowest index.
+    if x.size == 0:
+        return np.zeros(np.sum(x, axis=axis, keepdims=keepdims).shape, np.int64)
+    return getattr(np, name)(wide(x), axis=axis, keepdims=keepdims)
+
+
 def make(name: str, id: int, fn: str, word: str) -> OpSpec:
     """The op whose element is the one that `reduce` finds with `fn`, the `word` one."""
-
-    def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
-        (x,) = inputs
-        assert x is not None
-        check_dtype(name, "x", x, NUMBERS)
-        axis = normalize_axis(name, attrs["axis"], x)
-        kept = (1,) if attrs["keepdims"] else ()
-        dims = x.shape[:axis] + kept + x.shape[axis + 1 :]
-        out = TensorSpec.dense(output_dtype(name, attrs["dtype"], *INDICES[:1], INDICES[1:]), dims)
-        if x.size == 0 and out.size > 0:
-            raise InvalidArgumentError(
-                f"{name}: {describe(x)} is empty along axis {attrs['axis']}, and nothing has no "
-                f"{word}; check the size first"
-            )
-        return out
-
-    def decompose(
-        trace: Trace, inputs: Sequence[Value | None], attrs: Mapping[str, Any], out: Value
-    ) -> None:
-        (x,) = inputs
-        assert x is not None
-        if out.spec.size == 0:
-            trace.zeros(out)
-            return
-        axis = normalize_axis(name, attrs["axis"], x.spec)
-        found = trace("reduce", x, fn=fn, axis=axis, keepdims=True)
-        hit = trace.binary("equal", x, found)
-        if x.dtype.short in FLOATS:
-            # A NaN makes the result NaN, and nothing equals it; without one this changes nothing.
-            hit = trace.binary("logical_or", hit, trace.unary("isnan", x))
-        size = x.shape[axis]
-        numbers = np.arange(size).reshape(-1, *(1,) * (x.spec.rank - axis - 1))
-        places = trace.constant(numbers, out.dtype)
-        place = trace("where", hit, places, trace.constant(size, out.dtype))
-        trace("reduce", place, fn="min", axis=axis, keepdims=attrs["keepdims"], out=out)
-
-    def reference(x: Any, axis: int = -1, keepdims: bool = False, dtype: str | None = None) -> Any:
-        # NumPy has both rules: the first NaN, else the lowest index.
-        if x.size == 0:
-            return np.zeros(np.sum(x, axis=axis, keepdims=keepdims).shape, np.int64)
-        return getattr(np, name)(wide(x), axis=axis, keepdims=keepdims)
-
     return OpSpec(
         id=id,
         name=name,
@@ -136,11 +147,11 @@ def make(name: str, id: int, fn: str, word: str) -> OpSpec:
         aliasing="none",
         bound="exact",
         source=f"array API 2024.12 {name}; ties and NaN as NumPy",
-        infer=infer,
+        infer=partial(_infer, name, word),
         lower=_lower,
         cost=_cost,
-        reference=reference,
+        reference=partial(_reference, name),
         samples=_samples,
         random=_random,
-        decompose=decompose,
+        decompose=partial(_decompose, fn),
     )

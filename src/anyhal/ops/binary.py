@@ -192,11 +192,11 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
             yield Sample(f"{fn} {short}", (a.astype(np_type), b.astype(np_type)), {"fn": fn})
     for short in FLOATS:
         np_type = dtype(short).numpy
-        info = ml_dtypes.finfo(np_type)
-        ends = [info.max, info.tiny, info.smallest_subnormal, 1.0, 2.0, 0.0]
-        few = np.array([*ends, *(-e for e in ends), np.inf, -np.inf]).astype(np_type)
+        kind: Any = ml_dtypes.finfo(np_type)  # type: ignore[no-untyped-call]
+        limits = [kind.max, kind.tiny, kind.smallest_subnormal, 1.0, 2.0, 0.0]
+        edges = np.array([*limits, *(-e for e in limits), np.inf, -np.inf]).astype(np_type)
         for fn in ("nextafter", "hypot", "copysign"):
-            a, b = np.repeat(few, len(few)), np.tile(few, len(few))
+            a, b = np.repeat(edges, len(edges)), np.tile(edges, len(edges))
             yield Sample(f"{fn} ends {short}", (a, b), {"fn": fn})
     row = rng.standard_normal(6).astype(np.float32)
     column = rng.standard_normal((4, 1)).astype(np.float32)
