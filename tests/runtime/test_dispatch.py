@@ -227,3 +227,21 @@ def test_the_debug_pool_hands_out_nan_bytes_and_says_what_it_cannot_read() -> No
     assert run(program, ANYHAL_DEBUG_POOL="1").stdout.strip() == "[nan nan nan]"
     assert "neither yes nor no" in run(program, ANYHAL_DEBUG_POOL="perhaps").stderr
     assert "log level" in run(program, ANYHAL_LOG="loud").stderr
+
+
+def test_a_form_that_a_backend_refuses_does_not_cost_it_the_others() -> None:
+    with hal.use(device="cpu:0"):
+        plain = str(hal.explain("rms_norm f32[2,8] f32[8] absent eps=1e-5"))
+        added = str(hal.explain("rms_norm f32[2,8] f32[8] f32[2,8] eps=1e-5"))
+    assert "runs fused" in plain and "decomposed" in added
+
+
+def test_one_array_as_out_is_the_first_of_several_outputs() -> None:
+    x = hal.asarray(np.array([[3.0, 1.0, 2.0]], np.float32))
+    out = hal.asarray(np.zeros((1, 3), np.float32))
+    values, indices = hal.sort(x, out=out)
+    assert values is out and indices.numpy().tolist() == [[1, 2, 0]]
+    assert hal.rms_norm(x, eps=1e-5, out=out) is out
+    total = hal.asarray(np.zeros((1, 3), np.float32))
+    assert hal.rms_norm(x, None, x, eps=1e-5, out=(None, total))[1] is total
+    assert (total.numpy() == 2 * x.numpy()).all()

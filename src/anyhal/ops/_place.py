@@ -129,6 +129,9 @@ def _reference(
 
 def make(name: str, id: int, fn: str, word: str) -> OpSpec:
     """The op whose element is the one that `reduce` finds with `fn`, the `word` one."""
+    def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
+        return _infer(name, word, inputs, attrs)
+
     return OpSpec(
         id=id,
         name=name,
@@ -147,7 +150,7 @@ def make(name: str, id: int, fn: str, word: str) -> OpSpec:
         aliasing="none",
         bound="exact",
         source=f"array API 2024.12 {name}; ties and NaN as NumPy",
-        infer=partial(_infer, name, word),
+        infer=infer,
         lower=_lower,
         cost=_cost,
         reference=partial(_reference, name),
