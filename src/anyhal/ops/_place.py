@@ -129,6 +129,7 @@ def _reference(
 
 def make(name: str, id: int, fn: str, word: str) -> OpSpec:
     """The op whose element is the one that `reduce` finds with `fn`, the `word` one."""
+
     def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
         return _infer(name, word, inputs, attrs)
 
