@@ -101,13 +101,13 @@ def parameters(spec: OpSpec, preset: Mapping[str, Any]) -> Iterator[str]:
     for attr in (a for a in attrs if a.default is not REQUIRED):
         yield f"{attr.name}: {annotation(attr)} = {quoted(attr.default)}"
     if spec.aliasing != "required":
-        one = "Array" if not spec.more_outputs else "tuple[Array | None, ...]"
+        one = "Array" + " | tuple[Array | None, ...]" * bool(spec.more_outputs)
         yield f"out: {one} | None = None"
 
 
 def returned(spec: OpSpec) -> str:
     if any(a.optional for a in spec.outputs):
-        return "Array | tuple[Array, ...]"
+        return "Any"  # an Array or a tuple of them, which the caller knows from the operands
     return f"tuple[{', '.join('Array' for _ in spec.outputs)}]" if spec.more_outputs else "Array"
 
 
@@ -178,7 +178,7 @@ def functions() -> str:
         'the bodies never run.\n"""\n\n'
         '# mypy: disable-error-code="empty-body"\n'
         "from __future__ import annotations\n\n"
-        "from typing import TYPE_CHECKING, Literal\n\n"
+        "from typing import TYPE_CHECKING, Any, Literal\n\n"
         "from anyhal.dispatch import op as _op\n\n"
         "if TYPE_CHECKING:\n"
         "    from collections.abc import Sequence\n\n"

@@ -116,7 +116,8 @@ Answer unary(const Desc& d) {
   Answer a = shape_of_call(d, 2, 2);
   if (!a.yes()) return a;
   int32_t fn = sdk::attributes<anyhal_attrs_unary>(d).fn;
-  bool test = fn >= ANYHAL_UNARY_FN_ISNAN && fn <= ANYHAL_UNARY_FN_ISFINITE;
+  bool test = (fn >= ANYHAL_UNARY_FN_ISNAN && fn <= ANYHAL_UNARY_FN_ISFINITE) ||
+              fn == ANYHAL_UNARY_FN_SIGNBIT;
   uint32_t wanted = test ? uint32_t{ANYHAL_DTYPE_BOOL} : operand(d, 0).dtype;
   return all(
       dims_equal(d, 0, 1),
@@ -292,7 +293,13 @@ Answer attention(const Desc& d) {
 }
 
 Answer rms_norm(const Desc& d) {
-  Answer a = shape_of_call(d, 3, 1);
+  // Without a residual; x + residual is added by the decomposition.
+  bool longer = d.input_count == 3 && d.operand_count == 5;
+  if (longer && !(absent(operand(d, 2)) && absent(operand(d, 4))))
+    return no(ANYHAL_REASON_OP, "no kernel adds a residual here", 2);
+  if (longer && (absent(operand(d, 0)) || absent(output(d))))
+    return invalid("a required operand is absent");
+  Answer a = longer ? yes() : shape_of_call(d, 3, 1);
   if (!a.yes()) return a;
   const Tensor &x = operand(d, 0), &weight = operand(d, 1);
   if (x.rank == 0) return invalid("x needs a dim", 0);
@@ -302,7 +309,7 @@ Answer rms_norm(const Desc& d) {
     if (!kComputed.has(weight.dtype))
       return no(ANYHAL_REASON_DTYPE, "the weight must be f32, f16 or bf16", 1);
   }
-  return all(dims_equal(d, 0, 2), same_dtype(d, 0, 2), in_place(d, 1));
+  return all(dims_equal(d, 0, d.input_count), same_dtype(d, 0, d.input_count), in_place(d, 1));
 }
 
 Answer axis_within(int32_t axis, const Tensor& x) {

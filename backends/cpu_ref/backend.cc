@@ -59,6 +59,23 @@ const sdk::Row kRows[] = {
      nullptr, sdk::kExact},
     {ANYHAL_OP_CONCAT, "concat", 0, sdk::kPlain, kHas<anyhal_attrs_concat>, concat_fits, concat,
      nullptr, sdk::kExact},
+    {ANYHAL_OP_LOG_SOFTMAX, "log_softmax", 0, sdk::kFloats, kHas<anyhal_attrs_log_softmax>,
+     log_softmax_fits, log_softmax},
+    {ANYHAL_OP_LOGSUMEXP, "logsumexp", 0, sdk::kFloats, kHas<anyhal_attrs_logsumexp>,
+     logsumexp_fits, logsumexp},
+    {ANYHAL_OP_LAYER_NORM, "layer_norm", 0, sdk::kFloats, kHas<anyhal_attrs_layer_norm>,
+     layer_norm_fits, layer_norm},
+    {ANYHAL_OP_GROUP_NORM, "group_norm", 0, sdk::kFloats, kHas<anyhal_attrs_group_norm>,
+     group_norm_fits, group_norm},
+    {ANYHAL_OP_BATCH_NORM, "batch_norm", 0, sdk::kFloats, kHas<anyhal_attrs_batch_norm>,
+     batch_norm_fits, batch_norm},
+    {ANYHAL_OP_CUMSUM, "cumsum", 0, sdk::kNumbers, kHas<anyhal_attrs_cumsum>, cumsum_fits, cumsum},
+    {ANYHAL_OP_ARGMIN, "argmin", 0, sdk::kNumbers, kHas<anyhal_attrs_argmin>, argmin_fits, argmin},
+    {ANYHAL_OP_TOPK, "topk", 0, sdk::kNumbers, kHas<anyhal_attrs_topk>, topk_fits, topk,
+     topk_workspace},
+    {ANYHAL_OP_SORT, "sort", 0, sdk::kNumbers, kHas<anyhal_attrs_sort>, sort_fits, sort,
+     sort_workspace},
+    {ANYHAL_OP_CLIP, "clip", 0, sdk::kNumbers, kNone, clip_fits, clip},
 };
 const sdk::OpTable kOps(kRows, sdk::kBatchInvariant);
 

@@ -19,10 +19,37 @@ constexpr const char* kSlots[] = {
 static_assert(std::size(kSlots) == kSlotCount + 1);
 
 // The twin of enum anyhal_op; tests/fake compares it with the registry.
-constexpr const char* kOps[] = {
-    "?",        "copy",    "fill",   "cast",        "unary",           "binary",       "where",
-    "reduce",   "matmul",  "gather", "scatter_add", "matmul_epilogue", "quant_matmul", "attention",
-    "rms_norm", "softmax", "rope",   "embedding",   "cache_append",    "argmax",       "concat"};
+constexpr const char* kOps[] = {"?",
+                                "copy",
+                                "fill",
+                                "cast",
+                                "unary",
+                                "binary",
+                                "where",
+                                "reduce",
+                                "matmul",
+                                "gather",
+                                "scatter_add",
+                                "matmul_epilogue",
+                                "quant_matmul",
+                                "attention",
+                                "rms_norm",
+                                "softmax",
+                                "rope",
+                                "embedding",
+                                "cache_append",
+                                "argmax",
+                                "concat",
+                                "log_softmax",
+                                "logsumexp",
+                                "layer_norm",
+                                "group_norm",
+                                "batch_norm",
+                                "cumsum",
+                                "argmin",
+                                "topk",
+                                "sort",
+                                "clip"};
 static_assert(std::size(kOps) == kOpCount + 1);
 
 // The ops that kernels/ has; the rest would be a claim without a kernel.

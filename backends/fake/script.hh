@@ -15,7 +15,7 @@
 namespace hal::fake {
 
 constexpr uint32_t kSlotCount = 25;
-constexpr uint32_t kOpCount = ANYHAL_OP_CONCAT;
+constexpr uint32_t kOpCount = ANYHAL_OP_CLIP;
 constexpr int64_t kForever = INT64_MAX / 2;
 
 // A refusal: what a slot answers instead of doing its work.

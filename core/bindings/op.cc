@@ -46,7 +46,8 @@ PyObject* g_out_name;
 struct Parsed {
   PyObject* arrays[kMaxOperands];
   int count = 0;
-  // What the caller gave as `out`: one Array, or a tuple with an Array or None for each output.
+  // What the caller gave as `out`: one Array (the first output), or a tuple with an Array or None
+  // for each output.
   PyObject* out = nullptr;
   PyObject* outs[kMaxOutputs] = {};
   uint64_t attrs[kMaxAttrs];
@@ -151,7 +152,7 @@ int find_name(PyObject* const* names, size_t stride, int count, PyObject* name) 
 // Spreads `out` over the outputs. 0: done. 1: something is not an Array or not a tuple of them.
 int parse_out(const OpObject* op, Parsed& p) {
   if (!p.out) return 0;
-  if (op->out_count == 1) {
+  if (op->out_count == 1 || is_array(p.out)) {  // one array is the first output
     p.outs[0] = p.out;
     return !is_array(p.out);
   }

@@ -29,6 +29,16 @@ typedef enum anyhal_op {
   ANYHAL_OP_CACHE_APPEND = 18,
   ANYHAL_OP_ARGMAX = 19,
   ANYHAL_OP_CONCAT = 20,
+  ANYHAL_OP_LOG_SOFTMAX = 21,
+  ANYHAL_OP_LOGSUMEXP = 22,
+  ANYHAL_OP_LAYER_NORM = 23,
+  ANYHAL_OP_GROUP_NORM = 24,
+  ANYHAL_OP_BATCH_NORM = 25,
+  ANYHAL_OP_CUMSUM = 26,
+  ANYHAL_OP_ARGMIN = 27,
+  ANYHAL_OP_TOPK = 28,
+  ANYHAL_OP_SORT = 29,
+  ANYHAL_OP_CLIP = 30,
 } anyhal_op;
 
 typedef enum anyhal_unary_fn {
@@ -60,6 +70,22 @@ typedef enum anyhal_unary_fn {
   ANYHAL_UNARY_FN_SILU = 26,
   ANYHAL_UNARY_FN_GELU = 27,
   ANYHAL_UNARY_FN_GELU_TANH = 28,
+  ANYHAL_UNARY_FN_TAN = 29,
+  ANYHAL_UNARY_FN_ASIN = 30,
+  ANYHAL_UNARY_FN_ACOS = 31,
+  ANYHAL_UNARY_FN_ATAN = 32,
+  ANYHAL_UNARY_FN_SINH = 33,
+  ANYHAL_UNARY_FN_COSH = 34,
+  ANYHAL_UNARY_FN_ASINH = 35,
+  ANYHAL_UNARY_FN_ACOSH = 36,
+  ANYHAL_UNARY_FN_ATANH = 37,
+  ANYHAL_UNARY_FN_LOG2 = 38,
+  ANYHAL_UNARY_FN_LOG10 = 39,
+  ANYHAL_UNARY_FN_EXP2 = 40,
+  ANYHAL_UNARY_FN_SQUARE = 41,
+  ANYHAL_UNARY_FN_POSITIVE = 42,
+  ANYHAL_UNARY_FN_SIGNBIT = 43,
+  ANYHAL_UNARY_FN_SOFTPLUS = 44,
 } anyhal_unary_fn;
 
 typedef enum anyhal_binary_fn {
@@ -87,6 +113,10 @@ typedef enum anyhal_binary_fn {
   ANYHAL_BINARY_FN_BITWISE_XOR = 22,
   ANYHAL_BINARY_FN_SHIFT_LEFT = 23,
   ANYHAL_BINARY_FN_SHIFT_RIGHT = 24,
+  ANYHAL_BINARY_FN_LOGADDEXP = 25,
+  ANYHAL_BINARY_FN_COPYSIGN = 26,
+  ANYHAL_BINARY_FN_NEXTAFTER = 27,
+  ANYHAL_BINARY_FN_HYPOT = 28,
 } anyhal_binary_fn;
 
 typedef enum anyhal_reduce_fn {
@@ -213,5 +243,70 @@ typedef struct anyhal_attrs_concat {
   int32_t axis;
   uint32_t reserved;
 } anyhal_attrs_concat;
+
+typedef struct anyhal_attrs_log_softmax {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_log_softmax;
+
+typedef struct anyhal_attrs_logsumexp {
+  uint32_t size;
+  uint32_t flags;
+  uint64_t axes;
+} anyhal_attrs_logsumexp;
+
+typedef struct anyhal_attrs_layer_norm {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axes;
+  float eps;
+} anyhal_attrs_layer_norm;
+
+typedef struct anyhal_attrs_group_norm {
+  uint32_t size;
+  uint32_t flags;
+  int32_t groups;
+  float eps;
+} anyhal_attrs_group_norm;
+
+typedef struct anyhal_attrs_batch_norm {
+  uint32_t size;
+  uint32_t flags;
+  float eps;
+  uint32_t reserved;
+} anyhal_attrs_batch_norm;
+
+typedef struct anyhal_attrs_cumsum {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  int32_t exclusive;
+  int32_t reverse;
+  uint32_t reserved;
+} anyhal_attrs_cumsum;
+
+typedef struct anyhal_attrs_argmin {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_argmin;
+
+typedef struct anyhal_attrs_topk {
+  uint32_t size;
+  uint32_t flags;
+  uint64_t k;
+  int32_t axis;
+  int32_t largest;
+} anyhal_attrs_topk;
+
+typedef struct anyhal_attrs_sort {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  int32_t descending;
+} anyhal_attrs_sort;
 
 #endif /* ANYHAL_OPS_H_ */

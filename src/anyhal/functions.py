@@ -9,7 +9,7 @@ the bodies never run.
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from anyhal.dispatch import op as _op
 
@@ -20,13 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "abs",
+    "acos",
+    "acosh",
     "add",
     "all",
     "any",
     "argmax",
+    "argmin",
+    "asin",
+    "asinh",
     "astype",
+    "atan",
     "atan2",
+    "atanh",
     "attention",
+    "batch_norm",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",
@@ -35,14 +43,19 @@ __all__ = [
     "bitwise_xor",
     "cache_append",
     "ceil",
+    "clip",
     "concat",
     "copy",
+    "copysign",
     "cos",
+    "cosh",
+    "cumsum",
     "divide",
     "embedding",
     "equal",
     "erf",
     "exp",
+    "exp2",
     "expm1",
     "floor",
     "floor_divide",
@@ -50,17 +63,25 @@ __all__ = [
     "gelu_tanh",
     "greater",
     "greater_equal",
+    "group_norm",
+    "hypot",
     "isfinite",
     "isinf",
     "isnan",
+    "layer_norm",
     "less",
     "less_equal",
     "log",
+    "log10",
     "log1p",
+    "log2",
+    "log_softmax",
+    "logaddexp",
     "logical_and",
     "logical_not",
     "logical_or",
     "logical_xor",
+    "logsumexp",
     "matmul",
     "matmul_epilogue",
     "max",
@@ -70,7 +91,9 @@ __all__ = [
     "minimum",
     "multiply",
     "negative",
+    "nextafter",
     "not_equal",
+    "positive",
     "pow",
     "prod",
     "quant_matmul",
@@ -84,14 +107,21 @@ __all__ = [
     "scatter_add",
     "sigmoid",
     "sign",
+    "signbit",
     "silu",
     "sin",
+    "sinh",
     "softmax",
+    "softplus",
+    "sort",
     "sqrt",
+    "square",
     "subtract",
     "sum",
     "take",
+    "tan",
     "tanh",
+    "topk",
     "trunc",
     "where",
 ]
@@ -517,6 +547,230 @@ def gelu_tanh(x: Array, /, *, out: Array | None = None) -> Array:
     """
 
 
+@_op("unary", fn="tan")
+def tan(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the tangent of x in radians; tan(inf) = NaN.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="asin")
+def asin(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the arc sine in radians; NaN outside -1..1.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="acos")
+def acos(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the arc cosine in radians; NaN outside -1..1.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="atan")
+def atan(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the arc tangent in radians.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="sinh")
+def sinh(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the hyperbolic sine.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="cosh")
+def cosh(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the hyperbolic cosine.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="asinh")
+def asinh(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the inverse hyperbolic sine.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="acosh")
+def acosh(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the inverse hyperbolic cosine; NaN below 1.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="atanh")
+def atanh(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the inverse hyperbolic tangent; atanh(1) = inf.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="log2")
+def log2(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the logarithm to base 2; log2(0) = -inf.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="log10")
+def log10(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = the logarithm to base 10; log10(0) = -inf.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="exp2")
+def exp2(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = 2 to the power x.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="square")
+def square(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = x * x; integers wrap.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="positive")
+def positive(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = x itself.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="signbit")
+def signbit(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = whether the sign bit is set: of -0 and NaN too.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> bool
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
+@_op("unary", fn="softplus")
+def softplus(x: Array, /, *, out: Array | None = None) -> Array:
+    """out = log(1 + exp(x)), without overflow.
+
+    Axes      x [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
+              saturate instead of overflowing; integers wrap
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     unary of anyhal.conformance.tolerance
+    Source    array API 2024.12; gelu and silu as ONNX Gelu (opset 20) and Swish
+    """
+
+
 @_op("binary", fn="add")
 def add(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a + b.
@@ -845,6 +1099,62 @@ def bitwise_right_shift(a: Array, b: Array, /, *, out: Array | None = None) -> A
 
     Axes      a [...], b [...] -> [...]
     Dtypes    i64, i32, i8, u64, u32, u8 -> same
+    Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
+              f16 and bf16 are computed in f32 and rounded once
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     binary of anyhal.conformance.tolerance
+    Source    array API 2024.12; integer division by zero and shifts past the width are ours
+    """
+
+
+@_op("binary", fn="logaddexp")
+def logaddexp(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+    """out = log(exp(a) + exp(b)), without overflow.
+
+    Axes      a [...], b [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
+              f16 and bf16 are computed in f32 and rounded once
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     binary of anyhal.conformance.tolerance
+    Source    array API 2024.12; integer division by zero and shifts past the width are ours
+    """
+
+
+@_op("binary", fn="copysign")
+def copysign(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+    """out = the magnitude of a with the sign of b.
+
+    Axes      a [...], b [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
+              f16 and bf16 are computed in f32 and rounded once
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     binary of anyhal.conformance.tolerance
+    Source    array API 2024.12; integer division by zero and shifts past the width are ours
+    """
+
+
+@_op("binary", fn="nextafter")
+def nextafter(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+    """out = the value of the dtype next to a in the direction of b; b where they are equal.
+
+    Axes      a [...], b [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
+    Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
+              f16 and bf16 are computed in f32 and rounded once
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     binary of anyhal.conformance.tolerance
+    Source    array API 2024.12; integer division by zero and shifts past the width are ours
+    """
+
+
+@_op("binary", fn="hypot")
+def hypot(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+    """out = sqrt(a * a + b * b), without overflow.
+
+    Axes      a [...], b [...] -> [...]
+    Dtypes    f32, f16, bf16, f64 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1193,17 +1503,23 @@ def rms_norm(
     x: Array,
     /,
     weight: Array | None = None,
+    residual: Array | None = None,
     *,
     eps: float,
-    out: Array | None = None,
-) -> Array:
-    """out = x / sqrt(mean(x^2) + eps) * weight, along the last axis.
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
+    """out = t / sqrt(mean(t^2) + eps) * weight along the last axis, of t = x + residual.
 
-    Axes      x [..., N], weight [N] (optional) -> [..., N]
+    Axes      x [..., N], weight [N] (optional), residual as x (optional) -> out [..., N], total as
+              x (optional)
     Dtypes    f32, f64, f16, bf16 (computed in f32)
-    eps       added to the mean square
+    residual  added to x first
+    total     x + residual, present with a residual
+    eps       added to the mean square or variance; not negative
     Special   a row of zeros gives zeros if eps > 0; NaN spreads over its row; an infinity makes
-              itself NaN and the rest of its row 0; rounded once at the end
+              itself NaN and the rest of its row 0; rounded once at the end; a sum x + residual is
+              normalised before it is rounded to the output; beyond the accumulation dtype it is an
+              infinity
     Aliasing  out may be exactly an input of the same dtype and layout
     Bound     rms_norm of anyhal.conformance.tolerance
     Source    Zhang and Sennrich 2019 (arXiv 1910.07467); ONNX RMSNormalization, opset 23
@@ -1329,4 +1645,257 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
     Source    array API 2024.12 concat
+    """
+
+
+@_op("log_softmax")
+def log_softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
+    """out = x - max(x) - log(sum(exp(x - max(x)))) along `axis`.
+
+    Axes      x [..., N] -> [..., N]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    Special   -inf stays -inf beside a finite value; a slice of -inf, one with +inf and one with NaN
+              are NaN as a whole, as in softmax; offsets of any size cancel exactly
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     log_softmax of anyhal.conformance.tolerance
+    Source    ONNX LogSoftmax, opset 13
+    """
+
+
+@_op("logsumexp")
+def logsumexp(
+    x: Array,
+    /,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """out = log(sum(exp(x))) over the axes of `axis`, without overflow.
+
+    Axes      x [...] -> [...] without the reduced axes, or with 1 there
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    axis      None for all axes, one axis or a tuple
+    keepdims  keep the reduced axes with size 1
+    Special   over nothing and over -inf alone it is -inf; +inf gives +inf; NaN spreads
+    Aliasing  out may not overlap an input
+    Bound     logsumexp of anyhal.conformance.tolerance
+    Source    ONNX ReduceLogSumExp, opset 18
+    """
+
+
+@_op("layer_norm")
+def layer_norm(
+    x: Array,
+    /,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    eps: float,
+    axes: int = 1,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
+    """out = (t - mean(t)) / sqrt(var(t) + eps) * weight + bias over the last `axes` axes, of t = x
+    + residual.
+
+    Axes      x [..., N...], weight [N...] (optional), bias [N...] (optional), residual as x
+              (optional) -> out [..., N...], total as x (optional)
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    residual  added to x first
+    total     x + residual, present with a residual
+    axes      how many of the last axes N... are
+    eps       added to the mean square or variance; not negative
+    Special   the variance is that of the population; equal values give the bias if eps > 0; NaN and
+              infinities make their slice NaN; a mean far larger than the spread costs no digits; a
+              sum x + residual is normalised before it is rounded to the output; beyond the
+              accumulation dtype it is an infinity
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     layer_norm of anyhal.conformance.tolerance
+    Source    Ba, Kiros and Hinton 2016 (arXiv 1607.06450); ONNX LayerNormalization, opset 17
+    """
+
+
+@_op("group_norm")
+def group_norm(
+    x: Array,
+    /,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    groups: int,
+    eps: float,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
+    """out = (t - mean(t)) / sqrt(var(t) + eps) * weight + bias, of t = x + residual; mean and var
+    over C / groups channels and all that follows.
+
+    Axes      x [N, C, ...], weight [C] (optional), bias [C] (optional), residual as x (optional) ->
+              out [N, C, ...], total as x (optional)
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    residual  added to x first
+    total     x + residual, present with a residual
+    groups    a divisor of C; C gives instance norm
+    eps       added to the mean square or variance; not negative
+    Special   as layer_norm within each group: population variance, NaN and infinities stay in their
+              group; a sum x + residual is normalised before it is rounded to the output; beyond the
+              accumulation dtype it is an infinity
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     group_norm of anyhal.conformance.tolerance
+    Source    Wu and He 2018 (arXiv 1803.08494); ONNX GroupNormalization, opset 21
+    """
+
+
+@_op("batch_norm")
+def batch_norm(
+    x: Array,
+    mean: Array,
+    variance: Array,
+    /,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    eps: float,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
+    """out = (x + residual - mean) / sqrt(variance + eps) * weight + bias, channel by channel, with
+    the statistics of training.
+
+    Axes      x [N, C, ...], mean [C], variance [C], weight [C] (optional), bias [C] (optional),
+              residual as x (optional) -> out [N, C, ...], total as x (optional)
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    residual  added to x first
+    total     x + residual, present with a residual
+    eps       added to the mean square or variance; not negative
+    Special   inference only: no statistics are updated; a negative variance + eps gives NaN, 0 an
+              infinity or NaN; a sum x + residual is normalised before it is rounded to the output;
+              beyond the accumulation dtype it is an infinity
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     batch_norm of anyhal.conformance.tolerance
+    Source    Ioffe and Szegedy 2015 (arXiv 1502.03167); ONNX BatchNormalization, opset 15
+    """
+
+
+@_op("cumsum")
+def cumsum(
+    x: Array,
+    /,
+    *,
+    axis: int,
+    exclusive: bool = False,
+    reverse: bool = False,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out[i] = the sum of x[0..i] along `axis`.
+
+    Axes       x [..., N, ...] -> [..., N, ...]
+    Dtypes     f32, f64, i64, u64, f16, bf16 (computed in f32), i32, i8, u32, u8 (computed in i64)
+    exclusive  leave x[i] itself out
+    reverse    sum from the end
+    dtype      integer dtype of an integer sum
+    Special    integers sum in 64 bits; NaN and infinities reach only the sums that hold them; an
+               exclusive sum begins with 0
+    Aliasing   out may not overlap an input
+    Bound      cumsum of anyhal.conformance.tolerance
+    Source     ONNX CumSum, opset 14; integer dtypes as array API 2024.12 cumulative_sum
+    """
+
+
+@_op("argmin")
+def argmin(
+    x: Array,
+    /,
+    *,
+    axis: int = -1,
+    keepdims: bool = False,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = the index of the smallest element along `axis`.
+
+    Axes      x [..., N, ...] -> [..., ...], or [..., 1, ...] with keepdims
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    keepdims  keep the axis with size 1
+    dtype     int64 or int32
+    Special   the lowest index wins; NaN counts as the smallest; -0 and 0 are equal; N = 0 is an
+              error
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    array API 2024.12 argmin; ties and NaN as NumPy
+    """
+
+
+@_op("topk")
+def topk(
+    x: Array,
+    /,
+    *,
+    k: int,
+    largest: bool,
+    axis: int = -1,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array]:
+    """values = the first k elements along `axis` of x in order, the largest or the smallest first;
+    indices = where each stood.
+
+    Axes      x [..., N, ...] -> values [..., k, ...], indices [..., k, ...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    indices   i64
+    k         0..N
+    largest   False for the smallest
+    Special   in order; of equal elements the lowest index first; NaN is above every number, so
+              first among the largest and last among the smallest; -0 and 0 are equal and keep their
+              bits
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    ONNX TopK, opset 24, sorted; NaN as argmax
+    """
+
+
+@_op("sort")
+def sort(
+    x: Array,
+    /,
+    *,
+    axis: int = -1,
+    descending: bool = False,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array]:
+    """values = x in ascending order along `axis`; indices = where each value stood.
+
+    Axes        x [..., N, ...] -> values [..., N, ...], indices [..., N, ...]
+    Dtypes      f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    indices     i64
+    descending  the largest first
+    Special     stable: equal elements keep their order, descending too; NaN is above every number,
+                so last when ascending and first when descending; -0 and 0 are equal and keep their
+                bits
+    Aliasing    out may not overlap an input
+    Bound       exact of anyhal.conformance.tolerance
+    Source      array API 2024.12 sort and argsort; NaN as NumPy
+    """
+
+
+@_op("clip")
+def clip(
+    x: Array,
+    /,
+    min: Array | None = None,
+    max: Array | None = None,
+    *,
+    out: Array | None = None,
+) -> Array:
+    """out = minimum(maximum(x, min), max); a bound that is absent does not apply.
+
+    Axes      x [...], min [...] (optional), max [...] (optional) -> [...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    min       array or number; broadcasts
+    max       array or number; broadcasts
+    Special   NaN stays, in x and in a bound; min > max gives max; which zero is open
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     chosen of anyhal.conformance.tolerance
+    Source    array API 2024.12 clip; min > max as NumPy
     """

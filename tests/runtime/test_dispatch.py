@@ -238,3 +238,21 @@ def test_a_route_that_was_not_timed_has_no_time() -> None:
         "print([r['time_ms'] > 0 for r in hal.routes() if r['op'] == 'unary'])"
     )
     assert run(program).stdout.splitlines() == ["[None]", "[True]"]
+
+
+def test_a_form_that_a_backend_refuses_does_not_cost_it_the_others() -> None:
+    with hal.use(device="cpu:0"):
+        plain = str(hal.explain("rms_norm f32[2,8] f32[8] absent eps=1e-5"))
+        added = str(hal.explain("rms_norm f32[2,8] f32[8] f32[2,8] eps=1e-5"))
+    assert "runs fused" in plain and "decomposed" in added
+
+
+def test_one_array_as_out_is_the_first_of_several_outputs() -> None:
+    x = hal.asarray(np.array([[3.0, 1.0, 2.0]], np.float32))
+    out = hal.asarray(np.zeros((1, 3), np.float32))
+    values, indices = hal.sort(x, out=out)
+    assert values is out and indices.numpy().tolist() == [[1, 2, 0]]
+    assert hal.rms_norm(x, eps=1e-5, out=out) is out
+    total = hal.asarray(np.zeros((1, 3), np.float32))
+    assert hal.rms_norm(x, None, x, eps=1e-5, out=(None, total))[1] is total
+    assert (total.numpy() == 2 * x.numpy()).all()

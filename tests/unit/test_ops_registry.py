@@ -29,15 +29,17 @@ SPECS = list(ops.BY_NAME.values())
 IDS = (
     *("copy", "fill", "cast", "unary", "binary", "where", "reduce", "matmul", "gather"),
     *("scatter_add", "matmul_epilogue", "quant_matmul", "attention", "rms_norm", "softmax"),
-    *("rope", "embedding", "cache_append", "argmax", "concat"),
+    *("rope", "embedding", "cache_append", "argmax", "concat", "log_softmax", "logsumexp"),
+    *("layer_norm", "group_norm", "batch_norm", "cumsum", "argmin", "topk", "sort", "clip"),
 )
 CHOICES = {
     "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
     "ceil round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu "
-    "gelu_tanh",
+    "gelu_tanh tan asin acos atan sinh cosh asinh acosh atanh log2 log10 exp2 square positive "
+    "signbit softplus",
     "binary_fn": "add subtract multiply divide floor_divide remainder pow maximum minimum atan2 "
     "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor "
-    "bitwise_and bitwise_or bitwise_xor shift_left shift_right",
+    "bitwise_and bitwise_or bitwise_xor shift_left shift_right logaddexp copysign nextafter hypot",
     "reduce_fn": "sum mean prod max min any all",
     "activation": "none relu gelu gelu_tanh silu sigmoid tanh",
     "causal": "none first_key last_key",
@@ -243,8 +245,41 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
         InvalidArgumentError,
         "known: none, first_key, last_key",
     ),
-    ("rms_norm", [F, dense("f32", 2)], {"eps": 1e-5}, InvalidArgumentError, "weight"),
-    ("rms_norm", [F, dense("f16", 3)], {"eps": 1e-5}, UnsupportedError, "astype"),
+    ("rms_norm", [F, dense("f32", 2), None], {"eps": 1e-5}, InvalidArgumentError, "weight"),
+    ("rms_norm", [F, dense("f16", 3), None], {"eps": 1e-5}, UnsupportedError, "astype"),
+    ("rms_norm", [F, None, dense("f32", 3)], {"eps": 1e-5}, InvalidArgumentError, "residual"),
+    ("rms_norm", [F, None, None], {"eps": -1.0}, InvalidArgumentError, "eps=-1.0"),
+    ("layer_norm", [F, None, None, None], {"eps": 1e-5, "axes": 3}, InvalidArgumentError, "axes=3"),
+    ("layer_norm", [F, F, None, None], {"eps": 1e-5}, InvalidArgumentError, r"\[N...\] = \[3\]"),
+    (
+        "group_norm",
+        [F, None, None, None],
+        {"eps": 1e-5, "groups": 2},
+        InvalidArgumentError,
+        "divide",
+    ),
+    (
+        "batch_norm",
+        [dense("f32", 3), F, F, None, None, None],
+        {"eps": 1e-5},
+        InvalidArgumentError,
+        "two dims",
+    ),
+    (
+        "batch_norm",
+        [F, dense("f32", 3), dense("f16", 3), None, None, None],
+        {"eps": 1e-5},
+        UnsupportedError,
+        "astype",
+    ),
+    ("log_softmax", [dense("i32", 3)], {}, UnsupportedError, "log_softmax: x is"),
+    ("logsumexp", [F], {"axis": (0, 0)}, InvalidArgumentError, "twice"),
+    ("cumsum", [F], {"axis": 2}, InvalidArgumentError, "axis 2"),
+    ("cumsum", [F], {"axis": 0, "dtype": "i64"}, UnsupportedError, "not i64"),
+    ("topk", [F], {"k": 4, "largest": True}, InvalidArgumentError, r"pass 0\.\.3"),
+    ("sort", [dense("bool", 3)], {}, UnsupportedError, "sort: x is"),
+    ("clip", [F, dense("f64"), None], {}, UnsupportedError, "astype"),
+    ("argmin", [dense("f32", 2, 0)], {}, InvalidArgumentError, "no smallest"),
     ("softmax", [F], {"axis": 2}, InvalidArgumentError, "axis 2"),
     (
         "rope",

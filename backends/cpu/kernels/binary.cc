@@ -122,6 +122,45 @@ struct Atan2 {
   static double apply(double a, double b) { return __builtin_atan2(a, b); }
 };
 
+struct LogAddExp {
+  static float apply(float a, float b) {
+    return static_cast<float>(apply(static_cast<double>(a), static_cast<double>(b)));
+  }
+  static double apply(double a, double b) {
+    if (a == b) return a + 0.69314718055994530942;  // equal infinities too
+    if (a != a || b != b) return a + b;
+    return (a > b ? a : b) + __builtin_log1p(__builtin_exp(-__builtin_fabs(a - b)));
+  }
+};
+struct CopySign {
+  static float apply(float a, float b) { return with_sign_of(a, b); }
+  static double apply(double a, double b) { return __builtin_copysign(a, b); }
+};
+struct Hypot {
+  static float apply(float a, float b) { return __builtin_hypotf(a, b); }
+  static double apply(double a, double b) { return __builtin_hypot(a, b); }
+};
+struct NextAfter {
+  static float apply(float a, float b) { return __builtin_nextafterf(a, b); }
+  static double apply(double a, double b) { return __builtin_nextafter(a, b); }
+};
+// The same for the bits of a half, whose infinity is kInfinity: without their sign they are in the
+// order of the magnitudes.
+template <uint16_t kInfinity>
+struct NextHalf {
+  static uint16_t apply(uint16_t a, uint16_t b) {
+    int32_t x = ordered(a), y = ordered(b);
+    if ((a & 0x7fff) > kInfinity) return a;
+    if ((b & 0x7fff) > kInfinity || x == y) return b;
+    if (x == 0) return static_cast<uint16_t>((b & 0x8000) | 1);
+    return static_cast<uint16_t>((x < y) == (x > 0) ? a + 1 : a - 1);
+  }
+  static int32_t ordered(uint16_t bits) {
+    int32_t magnitude = bits & 0x7fff;
+    return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+  }
+};
+
 #define HAL_CPU_TEST(Name, expression) \
   struct Name {                        \
     template <class T>                 \
@@ -218,6 +257,14 @@ Inner float_function(int32_t fn) {
       return kSame<Divide, T>;
     case ANYHAL_BINARY_FN_ATAN2:
       return kSame<Atan2, T>;
+    case ANYHAL_BINARY_FN_LOGADDEXP:
+      return kSame<LogAddExp, T>;
+    case ANYHAL_BINARY_FN_COPYSIGN:
+      return kSame<CopySign, T>;
+    case ANYHAL_BINARY_FN_NEXTAFTER:
+      return kSame<NextAfter, T>;
+    case ANYHAL_BINARY_FN_HYPOT:
+      return kSame<Hypot, T>;
     default:
       return common_function<T>(fn);
   }
@@ -332,11 +379,17 @@ bool prepare_binary(Plan& plan) {
   make_nest(s.nest, tensors, 3);
   s.inner = function_of(a.dtype, fn);
   if (s.inner == nullptr) return false;
-  if (a.dtype == ANYHAL_DTYPE_F16 || a.dtype == ANYHAL_DTYPE_BF16) {
+  if (fn == ANYHAL_BINARY_FN_NEXTAFTER && a.dtype == ANYHAL_DTYPE_F16) {
+    s.inner = kSame<NextHalf<0x7c00>, uint16_t>;
+  } else if (fn == ANYHAL_BINARY_FN_NEXTAFTER && a.dtype == ANYHAL_DTYPE_BF16) {
+    s.inner = kSame<NextHalf<0x7f80>, uint16_t>;
+  } else if (a.dtype == ANYHAL_DTYPE_F16 || a.dtype == ANYHAL_DTYPE_BF16) {
     s.half = {reader_of(a.dtype), writer_of(out.dtype), s.inner};
     s.inner = half_run<2>;
   }
-  s.cost = fn == ANYHAL_BINARY_FN_POW || fn == ANYHAL_BINARY_FN_ATAN2 ? 8 : 1;
+  bool slow = fn == ANYHAL_BINARY_FN_POW || fn == ANYHAL_BINARY_FN_ATAN2 ||
+              fn == ANYHAL_BINARY_FN_LOGADDEXP || fn == ANYHAL_BINARY_FN_HYPOT;
+  s.cost = slow ? 8 : 1;
   plan.run = run;
   plan.kernel = "elementwise";
   plan.library = "";

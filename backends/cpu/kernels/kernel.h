@@ -77,7 +77,7 @@ struct Plan {
   alignas(64) unsigned char state[3328];
 
   HAL_CPU_INLINE const Tensor& input(uint32_t i) const { return operands[i]; }
-  HAL_CPU_INLINE const Tensor& output() const { return operands[operand_count - 1]; }
+  HAL_CPU_INLINE const Tensor& output() const { return operands[input_count]; }
   template <class T>
   HAL_CPU_INLINE const T& attribute() const {
     static_assert(sizeof(T) <= sizeof(attributes));

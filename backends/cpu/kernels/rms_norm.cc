@@ -81,7 +81,7 @@ void norm_line(const State& s, const char* x, const char* weight, char* out) {
 
 anyhal_status run(const Plan& plan, char* const* data, char*, anyhal_error*) {
   const State& s = plan.get_state<State>();
-  char* const ends[] = {data[0], data[2]};
+  char* const ends[] = {data[0], data[plan.input_count]};
   const char* weight = s.read_weight != nullptr ? data[1] : nullptr;
   each_line(plan.team, s.lines, ends, 1,
             [&](const char* x, char* out) { norm_line(s, x, weight, out); });

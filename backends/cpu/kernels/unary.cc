@@ -77,7 +77,49 @@ HAL_CPU_REAL(Silu, silu_f32(x), ended(x, x* sigmoid_f64(x)))
 HAL_CPU_REAL(Gelu, gelu_erf_f32(x), ended(x, 0.5 * x * __builtin_erfc(x * -0.70710678118654752)))
 HAL_CPU_REAL(GeluTanh, gelu_tanh_f32(x),
              ended(x, x* sigmoid_f64(1.5957691216057308 * (x + 0.044715 * x * x * x))))
+HAL_CPU_REAL(Tan, __builtin_tanf(x), __builtin_tan(x))
+HAL_CPU_REAL(Asin, __builtin_asinf(x), __builtin_asin(x))
+HAL_CPU_REAL(Acos, __builtin_acosf(x), __builtin_acos(x))
+HAL_CPU_REAL(Atan, __builtin_atanf(x), __builtin_atan(x))
+HAL_CPU_REAL(Sinh, __builtin_sinhf(x), __builtin_sinh(x))
+HAL_CPU_REAL(Cosh, __builtin_coshf(x), __builtin_cosh(x))
+HAL_CPU_REAL(Asinh, __builtin_asinhf(x), __builtin_asinh(x))
+HAL_CPU_REAL(Acosh, __builtin_acoshf(x), __builtin_acosh(x))
+HAL_CPU_REAL(Atanh, __builtin_atanhf(x), __builtin_atanh(x))
+HAL_CPU_REAL(Log2, __builtin_log2f(x), __builtin_log2(x))
+HAL_CPU_REAL(Log10, __builtin_log10f(x), __builtin_log10(x))
+HAL_CPU_REAL(Exp2, __builtin_exp2f(x), __builtin_exp2(x))
 #undef HAL_CPU_REAL
+
+struct Square {
+  static float apply(float x) { return x * x; }
+  static double apply(double x) { return x * x; }
+  template <class T>
+  static T apply(T x) {
+    return static_cast<T>(static_cast<uint64_t>(x) * static_cast<uint64_t>(x));
+  }
+};
+struct Positive {
+  template <class T>
+  static T apply(T x) {
+    return x;
+  }
+};
+struct SignBit {
+  template <class T>
+  static uint8_t apply(T x) {
+    return __builtin_signbit(x) != 0 ? 1 : 0;
+  }
+};
+// log(1 + e^x): the larger of x and 0 stands outside, so nothing overflows; NaN stays.
+struct Softplus {
+  static float apply(float x) {
+    return (x < 0 ? 0 : x) + __builtin_log1pf(__builtin_expf(-absolute(x)));
+  }
+  static double apply(double x) {
+    return (x < 0 ? 0 : x) + __builtin_log1p(__builtin_exp(-__builtin_fabs(x)));
+  }
+};
 
 struct Relu {
   template <class T>
@@ -176,17 +218,42 @@ Inner float_function(int32_t fn) {
       return kSame<Gelu, T>;
     case ANYHAL_UNARY_FN_GELU_TANH:
       return kSame<GeluTanh, T>;
+    case ANYHAL_UNARY_FN_TAN:
+      return kSame<Tan, T>;
+    case ANYHAL_UNARY_FN_ASIN:
+      return kSame<Asin, T>;
+    case ANYHAL_UNARY_FN_ACOS:
+      return kSame<Acos, T>;
+    case ANYHAL_UNARY_FN_ATAN:
+      return kSame<Atan, T>;
+    case ANYHAL_UNARY_FN_SINH:
+      return kSame<Sinh, T>;
+    case ANYHAL_UNARY_FN_COSH:
+      return kSame<Cosh, T>;
+    case ANYHAL_UNARY_FN_ASINH:
+      return kSame<Asinh, T>;
+    case ANYHAL_UNARY_FN_ACOSH:
+      return kSame<Acosh, T>;
+    case ANYHAL_UNARY_FN_ATANH:
+      return kSame<Atanh, T>;
+    case ANYHAL_UNARY_FN_LOG2:
+      return kSame<Log2, T>;
+    case ANYHAL_UNARY_FN_LOG10:
+      return kSame<Log10, T>;
+    case ANYHAL_UNARY_FN_EXP2:
+      return kSame<Exp2, T>;
+    case ANYHAL_UNARY_FN_SQUARE:
+      return kSame<Square, T>;
+    case ANYHAL_UNARY_FN_POSITIVE:
+      return kSame<Positive, T>;
+    case ANYHAL_UNARY_FN_SIGNBIT:
+      return kTest<SignBit, T>;
+    case ANYHAL_UNARY_FN_SOFTPLUS:
+      return kSame<Softplus, T>;
     default:
       return nullptr;
   }
 }
-
-struct Identity {
-  template <class T>
-  static T apply(T x) {
-    return x;
-  }
-};
 
 template <class T>
 Inner integer_function(int32_t fn) {
@@ -205,7 +272,10 @@ Inner integer_function(int32_t fn) {
     case ANYHAL_UNARY_FN_CEIL:
     case ANYHAL_UNARY_FN_ROUND:
     case ANYHAL_UNARY_FN_TRUNC:
-      return kSame<Identity, T>;
+    case ANYHAL_UNARY_FN_POSITIVE:
+      return kSame<Positive, T>;
+    case ANYHAL_UNARY_FN_SQUARE:
+      return kSame<Square, T>;
     case ANYHAL_UNARY_FN_ISNAN:
       return kTest<IsNan, T>;
     case ANYHAL_UNARY_FN_ISINF:
@@ -256,6 +326,9 @@ bool expensive(int32_t fn) {
     case ANYHAL_UNARY_FN_ABS:
     case ANYHAL_UNARY_FN_SIGN:
     case ANYHAL_UNARY_FN_RELU:
+    case ANYHAL_UNARY_FN_SQUARE:
+    case ANYHAL_UNARY_FN_POSITIVE:
+    case ANYHAL_UNARY_FN_SIGNBIT:
     case ANYHAL_UNARY_FN_LOGICAL_NOT:
     case ANYHAL_UNARY_FN_BITWISE_NOT:
       return false;

@@ -321,7 +321,8 @@ class Cpu:
             frames = [None if w is None else poisoned(w) for w in wanted]
             outs = [None if f is None else f[1] for f in frames]
         else:
-            outs, wanted = [out], (spec_of(out),)
+            rest = (None,) * len(spec.more_outputs)
+            outs, wanted = [out, *rest], (spec_of(out), *rest)
         lowered, record, wanted = spec.lower_outs(specs, full, wanted)
         arrays = [x.data if isinstance(x, Blocks) else x for x in inputs]
         operands = [
@@ -396,7 +397,7 @@ class Cpu:
                 continue
             x.describe(descs[i], CONSTANT if i in constant else 0)
             refs[i] = Ref(self.block, x.array.ctypes.data)
-        descs[count - 1].alias_of = alias_of
+        descs[input_count].alias_of = alias_of
         desc = OpDesc(c.sizeof(OpDesc), 0, op, 1, input_count, count, descs)
         desc.attributes, desc.attributes_size = record, len(record)
         verdict = Verdict(size=c.sizeof(Verdict))

@@ -76,6 +76,42 @@ C remainder(C a, C b) {
   return static_cast<C>((mod < 0) != (y < 0) ? mod + y : mod);
 }
 
+template <class C>
+C logaddexp(C a, C b) {
+  Wide<C> x = a, y = b;
+  if (x == y) return static_cast<C>(x + std::log(Wide<C>(2)));  // equal infinities too
+  if (x != x || y != y) return static_cast<C>(x + y);
+  return static_cast<C>(std::fmax(x, y) + std::log1p(std::exp(-std::fabs(x - y))));
+}
+
+// The neighbour of a towards b in the stored format: its bits, read as a number without the sign,
+// are in the order of the magnitudes.
+template <class T>
+void map_neighbour(const Call& call) {
+  using Bits = std::conditional_t<sizeof(T) == 8, uint64_t,
+                                  std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
+  constexpr Bits kSign = static_cast<Bits>(Bits{1} << (8 * sizeof(T) - 1));
+  sdk::Rows<3> rows({&sdk::operand(call.desc(), 0), &sdk::operand(call.desc(), 1),
+                     &sdk::operand(call.desc(), 2)});
+  rows.each([&](const int64_t (&at)[3]) {
+    for (int64_t i = 0; i < rows.row_count; ++i) {
+      const T a = call.view<const T>(0).data()[at[0] + i * rows.row_strides[0]];
+      const T b = call.view<const T>(1).data()[at[1] + i * rows.row_strides[1]];
+      const sdk::Compute<T> x = a, y = b;
+      Bits bits = sdk::bits_as<Bits>(x != x ? a : b);  // NaN, or b where they are equal
+      if (x == x && y == y && x != y) {
+        bits = sdk::bits_as<Bits>(a);
+        if (x == 0) {
+          bits = static_cast<Bits>((sdk::bits_as<Bits>(b) & kSign) | 1);
+        } else {
+          bits = static_cast<Bits>((x < y) == (x > 0) ? bits + 1 : bits - 1);
+        }
+      }
+      call.view<T>(2).data()[at[2] + i * rows.row_strides[2]] = sdk::bits_as<T>(bits);
+    }
+  });
+}
+
 template <class T>
 void map_float(const Call& call, int32_t fn) {
   using C = sdk::Compute<T>;
@@ -100,6 +136,14 @@ void map_float(const Call& call, int32_t fn) {
       return map<T, T>(call, [](C x, C y) { return x != x || x < y ? x : y; });
     case ANYHAL_BINARY_FN_ATAN2:
       return map<T, T>(call, [](C x, C y) { return std::atan2(x, y); });
+    case ANYHAL_BINARY_FN_LOGADDEXP:
+      return map<T, T>(call, logaddexp<C>);
+    case ANYHAL_BINARY_FN_COPYSIGN:
+      return map<T, T>(call, [](C x, C y) { return std::copysign(x, y); });
+    case ANYHAL_BINARY_FN_NEXTAFTER:
+      return map_neighbour<T>(call);
+    case ANYHAL_BINARY_FN_HYPOT:
+      return map<T, T>(call, [](C x, C y) { return std::hypot(x, y); });
   }
 }
 
@@ -206,6 +250,10 @@ sdk::Dtypes inputs_of(int32_t fn) {
   switch (fn) {
     case ANYHAL_BINARY_FN_DIVIDE:
     case ANYHAL_BINARY_FN_ATAN2:
+    case ANYHAL_BINARY_FN_LOGADDEXP:
+    case ANYHAL_BINARY_FN_COPYSIGN:
+    case ANYHAL_BINARY_FN_NEXTAFTER:
+    case ANYHAL_BINARY_FN_HYPOT:
       return sdk::kFloats;
     case ANYHAL_BINARY_FN_LOGICAL_AND:
     case ANYHAL_BINARY_FN_LOGICAL_OR:
@@ -229,7 +277,7 @@ Answer binary_fits(const Desc& desc) {
   Answer count = operands_are(desc, 2);
   if (!count.yes()) return count;
   int32_t fn = sdk::attributes<anyhal_attrs_binary>(desc).fn;
-  return all({choice_in(fn, ANYHAL_BINARY_FN_SHIFT_RIGHT), dtype_in(desc, 0, inputs_of(fn)),
+  return all({choice_in(fn, ANYHAL_BINARY_FN_HYPOT), dtype_in(desc, 0, inputs_of(fn)),
               dtypes_equal(desc, 1, 0),
               is_comparison(fn) ? dtype_in(desc, 2, sdk::kBool) : dtypes_equal(desc, 2, 0),
               dims_equal(desc, 0, 2), dims_equal(desc, 1, 2), output_is_single(desc),

@@ -68,9 +68,10 @@ inline Answer output_is_single(const Desc& desc) {
   return sdk::yes();
 }
 
-// The output's alias_of is 0 or input `i`, whose layout it then shares.
-inline Answer output_may_alias(const Desc& desc, std::initializer_list<uint32_t> inputs) {
-  const Tensor& out = sdk::output(desc);
+// The alias_of of output `n` is 0 or input `i`, whose layout it then shares.
+inline Answer output_may_alias(const Desc& desc, std::initializer_list<uint32_t> inputs,
+                               uint32_t n = 0) {
+  const Tensor& out = sdk::operand(desc, desc.input_count + n);
   if (out.alias_of == 0) return sdk::yes();
   for (uint32_t i : inputs) {
     const Tensor& in = sdk::operand(desc, i);

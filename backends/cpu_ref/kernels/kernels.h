@@ -56,6 +56,28 @@ Answer argmax_fits(const Desc& desc);
 void argmax(const Call& call);
 Answer concat_fits(const Desc& desc);
 void concat(const Call& call);
+Answer log_softmax_fits(const Desc& desc);
+void log_softmax(const Call& call);
+Answer logsumexp_fits(const Desc& desc);
+void logsumexp(const Call& call);
+Answer layer_norm_fits(const Desc& desc);
+void layer_norm(const Call& call);
+Answer group_norm_fits(const Desc& desc);
+void group_norm(const Call& call);
+Answer batch_norm_fits(const Desc& desc);
+void batch_norm(const Call& call);
+Answer cumsum_fits(const Desc& desc);
+void cumsum(const Call& call);
+Answer argmin_fits(const Desc& desc);
+void argmin(const Call& call);
+Answer topk_fits(const Desc& desc);
+void topk(const Call& call);
+uint64_t topk_workspace(const Desc& desc);
+Answer sort_fits(const Desc& desc);
+void sort(const Call& call);
+uint64_t sort_workspace(const Desc& desc);
+Answer clip_fits(const Desc& desc);
+void clip(const Call& call);
 
 }  // namespace hal::cpu_ref
 

@@ -1,65 +1,46 @@
-// rms_norm: x / sqrt(mean(x^2) + eps) * weight along the last axis, rounded once.
+// rms_norm: t / sqrt(mean(t^2) + eps) * weight along the last axis of t = x + residual.
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-
-#include "conditions.h"
+#include "norm.h"
 
 namespace hal::cpu_ref {
 namespace {
 
-// Squares of f32 fit in f64; those of f64 need the longer exponent of long double.
-template <class T>
-void normalize(const Call& call) {
-  using Acc = std::conditional_t<std::is_same_v<T, double>, long double, double>;
-  const Tensor& x = sdk::operand(call.desc(), 0);
-  const Tensor& weight = sdk::operand(call.desc(), 1);
-  const Tensor& out = sdk::operand(call.desc(), 2);
-  const Acc eps = sdk::attributes<anyhal_attrs_rms_norm>(call.desc()).eps;
-  const int64_t size = sdk::dim(x, -1), x_stride = sdk::stride(x, -1);
-  const int64_t out_stride = sdk::stride(out, -1);
-  const T* w = absent(weight) ? nullptr : call.view<const T>(1).data();
-  const int64_t w_stride = w == nullptr ? 0 : weight.strides[0];
-  sdk::Odometer<2> walk;
-  for (uint32_t d = 0; d + 1 < x.rank; ++d) walk.add(x.dims[d], {x.strides[d], out.strides[d]});
-  if (walk.empty()) return;
-  do {
-    const T* from = call.view<const T>(0).data() + walk.at(0);
-    T* to = call.view<T>(2).data() + walk.at(1);
-    Acc squares = 0;
-    for (int64_t i = 0; i < size; ++i) {
-      Acc value = static_cast<sdk::Compute<T>>(from[i * x_stride]);
-      squares += value * value;
-    }
-    const Acc factor = 1 / std::sqrt(squares / static_cast<Acc>(size) + eps);
-    for (int64_t i = 0; i < size; ++i) {
-      Acc value = static_cast<sdk::Compute<T>>(from[i * x_stride]);
-      value *= factor;
-      if (w != nullptr) value *= static_cast<sdk::Compute<T>>(w[i * w_stride]);
-      to[i * out_stride] = sdk::convert<T>(static_cast<double>(value));
-    }
-  } while (walk.next());
-}
+// A description of two inputs is the form without a residual.
+bool has_residual(const Desc& desc) { return desc.input_count == 3; }
 
 }  // namespace
 
 Answer rms_norm_fits(const Desc& desc) {
-  Answer count = operands_are(desc, 2, 1);
+  Answer count = has_residual(desc) ? operands_are(desc, 3, 1, 2) : operands_are(desc, 2, 1);
   if (!count.yes()) return count;
   const Tensor& x = sdk::operand(desc, 0);
-  const Tensor& weight = sdk::operand(desc, 1);
   if (x.rank == 0) return sdk::invalid("x must have a last axis", 0);
-  if (!absent(weight)) {
-    Answer fits = all({rank_is(desc, 1, 1), dtypes_equal(desc, 1, 0)});
-    if (!fits.yes()) return fits;
-    if (weight.dims[0] != sdk::dim(x, -1)) return sdk::invalid("the weight must be [N]", 1);
-  }
+  Answer weight = vector_fits(desc, 1, x.rank - 1, 1);
+  if (!weight.yes()) return weight;
+  if (has_residual(desc)) return residual_fits(desc, 2);
   return all({dtypes_equal(desc, 2, 0), dims_equal(desc, 2, 0), output_is_single(desc),
               output_may_alias(desc, {0})});
 }
 
 void rms_norm(const Call& call) {
-  sdk::visit(sdk::FloatTypes{}, sdk::operand(call.desc(), 0).dtype,
-             [&](auto t) { normalize<typename decltype(t)::is>(call); });
+  const Desc& desc = call.desc();
+  const bool residual = has_residual(desc);
+  const int64_t inputs = desc.input_count;
+  const NormOperands operands = {{0, residual ? 2 : -1, 1, -1, inputs, residual ? inputs + 1 : -1}};
+  const Tensor& x = sdk::operand(desc, 0);
+  sdk::visit(sdk::FloatTypes{}, x.dtype, [&](auto t) {
+    NormRows<typename decltype(t)::is> rows(call, operands);
+    auto stride = [&](int k, uint32_t d) {
+      return rows.data[k] == nullptr ? 0 : sdk::operand(desc, operands.number[k]).strides[d];
+    };
+    for (uint32_t d = 0; d < x.rank; ++d) {
+      const bool last = d + 1 == x.rank;
+      (last ? rows.inner : rows.outer)
+          .add(x.dims[d], {x.strides[d], stride(1, d), last ? stride(2, 0) : 0, 0, stride(4, d),
+                           stride(5, d)});
+    }
+    rows.normalize(sdk::attributes<anyhal_attrs_rms_norm>(desc).eps, false);
+  });
 }
 
 }  // namespace hal::cpu_ref

@@ -24,6 +24,13 @@ void map(const Call& call, Fn fn) {
   });
 }
 
+// log(1 + e^x); the larger of x and 0 stands outside, so nothing overflows or cancels.
+template <class C>
+C softplus(C x) {
+  if (x != x) return x;
+  return std::fmax(x, C(0)) + std::log1p(std::exp(-std::fabs(x)));
+}
+
 template <class T>
 void map_float(const Call& call, int32_t fn) {
   using C = sdk::Compute<T>;
@@ -81,6 +88,38 @@ void map_float(const Call& call, int32_t fn) {
       return map<T, T>(call, [](C x) { return gelu(x); });
     case ANYHAL_UNARY_FN_GELU_TANH:
       return map<T, T>(call, [](C x) { return gelu_tanh(x); });
+    case ANYHAL_UNARY_FN_TAN:
+      return map<T, T>(call, [](C x) { return std::tan(x); });
+    case ANYHAL_UNARY_FN_ASIN:
+      return map<T, T>(call, [](C x) { return std::asin(x); });
+    case ANYHAL_UNARY_FN_ACOS:
+      return map<T, T>(call, [](C x) { return std::acos(x); });
+    case ANYHAL_UNARY_FN_ATAN:
+      return map<T, T>(call, [](C x) { return std::atan(x); });
+    case ANYHAL_UNARY_FN_SINH:
+      return map<T, T>(call, [](C x) { return std::sinh(x); });
+    case ANYHAL_UNARY_FN_COSH:
+      return map<T, T>(call, [](C x) { return std::cosh(x); });
+    case ANYHAL_UNARY_FN_ASINH:
+      return map<T, T>(call, [](C x) { return std::asinh(x); });
+    case ANYHAL_UNARY_FN_ACOSH:
+      return map<T, T>(call, [](C x) { return std::acosh(x); });
+    case ANYHAL_UNARY_FN_ATANH:
+      return map<T, T>(call, [](C x) { return std::atanh(x); });
+    case ANYHAL_UNARY_FN_LOG2:
+      return map<T, T>(call, [](C x) { return std::log2(x); });
+    case ANYHAL_UNARY_FN_LOG10:
+      return map<T, T>(call, [](C x) { return std::log10(x); });
+    case ANYHAL_UNARY_FN_EXP2:
+      return map<T, T>(call, [](C x) { return std::exp2(x); });
+    case ANYHAL_UNARY_FN_SQUARE:
+      return map<T, T>(call, [](C x) { return x * x; });
+    case ANYHAL_UNARY_FN_POSITIVE:
+      return map<T, T>(call, [](C x) { return x; });
+    case ANYHAL_UNARY_FN_SIGNBIT:
+      return map<T, sdk::boolean>(call, [](C x) { return sdk::boolean(std::signbit(x)); });
+    case ANYHAL_UNARY_FN_SOFTPLUS:
+      return map<T, T>(call, [](C x) { return softplus(x); });
   }
 }
 
@@ -97,12 +136,19 @@ void map_int(const Call& call, int32_t fn) {
       return map<T, T>(call, [](T x) { return static_cast<T>((x > T(0)) - (x < T(0))); });
     case ANYHAL_UNARY_FN_BITWISE_NOT:
       return map<T, T>(call, [](T x) { return static_cast<T>(~x); });
+    case ANYHAL_UNARY_FN_SQUARE:  // widened first: small types would multiply as int
+      return map<T, T>(call, [](T x) {
+        const uint64_t wide = static_cast<uint64_t>(x);
+        return static_cast<T>(wide * wide);
+      });
+    case ANYHAL_UNARY_FN_POSITIVE:
+      return map<T, T>(call, [](T x) { return x; });
   }
 }
 
 bool is_predicate(int32_t fn) {
   return fn == ANYHAL_UNARY_FN_ISNAN || fn == ANYHAL_UNARY_FN_ISINF ||
-         fn == ANYHAL_UNARY_FN_ISFINITE;
+         fn == ANYHAL_UNARY_FN_ISFINITE || fn == ANYHAL_UNARY_FN_SIGNBIT;
 }
 
 sdk::Dtypes inputs_of(int32_t fn) {
@@ -110,6 +156,8 @@ sdk::Dtypes inputs_of(int32_t fn) {
     case ANYHAL_UNARY_FN_NEG:
     case ANYHAL_UNARY_FN_ABS:
     case ANYHAL_UNARY_FN_SIGN:
+    case ANYHAL_UNARY_FN_SQUARE:
+    case ANYHAL_UNARY_FN_POSITIVE:
       return sdk::kNumbers;
     case ANYHAL_UNARY_FN_LOGICAL_NOT:
       return sdk::kBool;
@@ -126,7 +174,7 @@ Answer unary_fits(const Desc& desc) {
   Answer count = operands_are(desc, 1);
   if (!count.yes()) return count;
   int32_t fn = sdk::attributes<anyhal_attrs_unary>(desc).fn;
-  return all({choice_in(fn, ANYHAL_UNARY_FN_GELU_TANH), dtype_in(desc, 0, inputs_of(fn)),
+  return all({choice_in(fn, ANYHAL_UNARY_FN_SOFTPLUS), dtype_in(desc, 0, inputs_of(fn)),
               is_predicate(fn) ? dtype_in(desc, 1, sdk::kBool) : dtypes_equal(desc, 1, 0),
               dims_equal(desc, 1, 0), output_is_single(desc), output_may_alias(desc, {0})});
 }

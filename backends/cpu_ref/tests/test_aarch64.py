@@ -18,7 +18,7 @@ BACKEND = ROOT / "backends" / "cpu_ref"
 COMPILER = "aarch64-linux-gnu-g++"
 EMULATOR = "qemu-aarch64"
 SYSROOT = Path("/usr/aarch64-linux-gnu")  # where Debian's cross packages put the target's libraries
-EVERY_OP = "20"
+EVERY_OP = "30"
 
 
 def require(tool: str) -> str:

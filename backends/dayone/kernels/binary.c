@@ -33,6 +33,12 @@ static double modulo(double a, double b) { /* with the sign of b */
   return (mod < 0) != (b < 0) ? mod + b : mod;
 }
 
+static double logaddexp(double a, double b) {
+  if (a == b) return a + 0.69314718055994530942; /* equal infinities too */
+  if (a != a || b != b) return a + b;
+  return maximum(a, b) + log1p(exp(-fabs(a - b)));
+}
+
 static double (*const functions[])(double, double) = {
     [ANYHAL_BINARY_FN_ADD] = add,
     [ANYHAL_BINARY_FN_SUBTRACT] = subtract,
@@ -50,7 +56,28 @@ static double (*const functions[])(double, double) = {
     [ANYHAL_BINARY_FN_LESS_EQUAL] = less_equal,
     [ANYHAL_BINARY_FN_GREATER] = greater,
     [ANYHAL_BINARY_FN_GREATER_EQUAL] = greater_equal,
+    [ANYHAL_BINARY_FN_LOGADDEXP] = logaddexp,
+    [ANYHAL_BINARY_FN_COPYSIGN] = copysign,
+    [ANYHAL_BINARY_FN_HYPOT] = hypot,
 };
+
+/* The neighbour of a towards b among the numbers of a dtype: one unit of a's last place away. */
+static double neighbour(uint32_t dtype, double a, double b) {
+  if (a != a || b != b) return a + b;
+  if (a == b) return b;
+  if (dtype == ANYHAL_DTYPE_F64) return nextafter(a, b);
+  if (dtype == ANYHAL_DTYPE_F32) return (double)nextafterf((float)a, (float)b);
+  const bool f16 = dtype == ANYHAL_DTYPE_F16;                 /* else bf16 */
+  const int digits = f16 ? 11 : 8, lowest = f16 ? -24 : -133; /* of the smallest subnormal */
+  const double largest = f16 ? 65504 : 0x1.fep127;
+  if (fabs(a) == HUGE_VAL) return copysign(largest, a);
+  const bool grows = a == 0 || (a < b) == (a > 0);
+  int exponent;
+  if (frexp(fabs(a), &exponent) == 0.5 && !grows) --exponent; /* below a power of two */
+  const int place = a == 0 || exponent - digits < lowest ? lowest : exponent - digits;
+  const double result = grows ? fabs(a) + ldexp(1, place) : fabs(a) - ldexp(1, place);
+  return copysign(result > largest ? HUGE_VAL : result, a == 0 ? b : a);
+}
 
 /* ---- of integers, which wrap; x // 0 = x % 0 = 0 ---- */
 
@@ -128,7 +155,7 @@ static int64_t of_integers(int32_t fn, uint32_t dtype, int64_t a, int64_t b) {
 refusal check_binary(const anyhal_plan* plan) {
   const uint32_t a = plan->t[0].dtype;
   const int32_t fn = plan->fn;
-  if (fn < ANYHAL_BINARY_FN_ADD || fn > ANYHAL_BINARY_FN_SHIFT_RIGHT)
+  if (fn < ANYHAL_BINARY_FN_ADD || fn > ANYHAL_BINARY_FN_HYPOT)
     return refuse(ANYHAL_REASON_ATTRIBUTE, "this function is unknown here");
   const bool compares = fn >= ANYHAL_BINARY_FN_EQUAL && fn <= ANYHAL_BINARY_FN_GREATER_EQUAL;
   bool takes = compares ? is_plain(a) : is_number(a);
@@ -136,6 +163,7 @@ refusal check_binary(const anyhal_plan* plan) {
   if (fn >= ANYHAL_BINARY_FN_LOGICAL_AND) takes = a == ANYHAL_DTYPE_BOOL;
   if (fn >= ANYHAL_BINARY_FN_BITWISE_AND) takes = is_integer(a) || a == ANYHAL_DTYPE_BOOL;
   if (fn >= ANYHAL_BINARY_FN_SHIFT_LEFT) takes = is_integer(a);
+  if (fn >= ANYHAL_BINARY_FN_LOGADDEXP) takes = is_float(a);
   if (!takes || plan->t[1].dtype != a ||
       plan->t[2].dtype != (compares ? (uint32_t)ANYHAL_DTYPE_BOOL : a))
     return bad_dtype();
@@ -147,6 +175,8 @@ static void compute(const anyhal_plan* plan, lane* v, int64_t count) {
   const int32_t fn = plan->fn;
   if (!is_float(dtype)) {
     for (int64_t i = 0; i < count; ++i) v[2].z[i] = of_integers(fn, dtype, v[0].z[i], v[1].z[i]);
+  } else if (fn == ANYHAL_BINARY_FN_NEXTAFTER) {
+    for (int64_t i = 0; i < count; ++i) v[2].f[i] = neighbour(dtype, v[0].f[i], v[1].f[i]);
   } else if (is_float(plan->t[2].dtype)) {
     for (int64_t i = 0; i < count; ++i) v[2].f[i] = functions[fn](v[0].f[i], v[1].f[i]);
   } else {

@@ -31,6 +31,14 @@ static double gelu_tanh(double x) { /* x/2 (1 + tanh u) = x sigmoid(2u) */
   return gated(x, sigmoid(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
 }
 
+static double softplus(double x) { /* log(1 + e^x) without overflow; NaN stays */
+  return (x > 0 ? x : x != x ? x : 0) + log1p(exp(-fabs(x)));
+}
+
+static double square(double x) { return x * x; }
+static double positive(double x) { return x; }
+static double sign_bit(double x) { return signbit(x) != 0; }
+
 static double (*const functions[])(double) = {
     [ANYHAL_UNARY_FN_NEG] = negative,
     [ANYHAL_UNARY_FN_ABS] = fabs,
@@ -58,6 +66,22 @@ static double (*const functions[])(double) = {
     [ANYHAL_UNARY_FN_SILU] = silu,
     [ANYHAL_UNARY_FN_GELU] = gelu,
     [ANYHAL_UNARY_FN_GELU_TANH] = gelu_tanh,
+    [ANYHAL_UNARY_FN_TAN] = tan,
+    [ANYHAL_UNARY_FN_ASIN] = asin,
+    [ANYHAL_UNARY_FN_ACOS] = acos,
+    [ANYHAL_UNARY_FN_ATAN] = atan,
+    [ANYHAL_UNARY_FN_SINH] = sinh,
+    [ANYHAL_UNARY_FN_COSH] = cosh,
+    [ANYHAL_UNARY_FN_ASINH] = asinh,
+    [ANYHAL_UNARY_FN_ACOSH] = acosh,
+    [ANYHAL_UNARY_FN_ATANH] = atanh,
+    [ANYHAL_UNARY_FN_LOG2] = log2,
+    [ANYHAL_UNARY_FN_LOG10] = log10,
+    [ANYHAL_UNARY_FN_EXP2] = exp2,
+    [ANYHAL_UNARY_FN_SQUARE] = square,
+    [ANYHAL_UNARY_FN_POSITIVE] = positive,
+    [ANYHAL_UNARY_FN_SIGNBIT] = sign_bit,
+    [ANYHAL_UNARY_FN_SOFTPLUS] = softplus,
 };
 
 static int64_t of_integer(int32_t fn, uint32_t dtype, int64_t x) {
@@ -65,19 +89,23 @@ static int64_t of_integer(int32_t fn, uint32_t dtype, int64_t x) {
   if (fn == ANYHAL_UNARY_FN_NEG) return minus;
   if (fn == ANYHAL_UNARY_FN_ABS) return x < 0 && !is_unsigned(dtype) ? minus : x;
   if (fn == ANYHAL_UNARY_FN_SIGN) return is_unsigned(dtype) ? x != 0 : (x > 0) - (x < 0);
+  if (fn == ANYHAL_UNARY_FN_SQUARE) return (int64_t)((uint64_t)x * (uint64_t)x);
+  if (fn == ANYHAL_UNARY_FN_POSITIVE) return x;
   return dtype == ANYHAL_DTYPE_BOOL ? x == 0 : ~x; /* logical_not, bitwise_not */
 }
 
 refusal check_unary(const anyhal_plan* plan) {
   const uint32_t x = plan->t[0].dtype;
   const int32_t fn = plan->fn;
-  if (fn < ANYHAL_UNARY_FN_NEG || fn > ANYHAL_UNARY_FN_GELU_TANH)
+  if (fn < ANYHAL_UNARY_FN_NEG || fn > ANYHAL_UNARY_FN_SOFTPLUS)
     return refuse(ANYHAL_REASON_ATTRIBUTE, "this function is unknown here");
   bool takes = is_float(x);
-  if (fn <= ANYHAL_UNARY_FN_SIGN) takes = is_number(x);
+  if (fn <= ANYHAL_UNARY_FN_SIGN || fn == ANYHAL_UNARY_FN_SQUARE || fn == ANYHAL_UNARY_FN_POSITIVE)
+    takes = is_number(x);
   if (fn == ANYHAL_UNARY_FN_LOGICAL_NOT) takes = x == ANYHAL_DTYPE_BOOL;
   if (fn == ANYHAL_UNARY_FN_BITWISE_NOT) takes = is_integer(x) || x == ANYHAL_DTYPE_BOOL;
-  const bool asks = fn >= ANYHAL_UNARY_FN_ISNAN && fn <= ANYHAL_UNARY_FN_ISFINITE;
+  const bool asks = (fn >= ANYHAL_UNARY_FN_ISNAN && fn <= ANYHAL_UNARY_FN_ISFINITE) ||
+                    fn == ANYHAL_UNARY_FN_SIGNBIT;
   if (!takes || plan->t[1].dtype != (asks ? (uint32_t)ANYHAL_DTYPE_BOOL : x)) return bad_dtype();
   return check_elementwise(plan, 2);
 }

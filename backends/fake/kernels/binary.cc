@@ -17,6 +17,25 @@ double floor_divide(double a, double b) {
   return std::nearbyint((a - remainder_like_python(a, b)) / b);
 }
 
+double logaddexp(double a, double b) {
+  if (a == b || std::isnan(a + b)) return a == b ? a + std::log(2.0) : a + b;
+  return std::fmax(a, b) + std::log1p(std::exp(-std::fabs(a - b)));
+}
+
+// The neighbour of the number at `a` towards the one at `b`: magnitudes are ordered as their bits.
+void store_neighbour(uint32_t dtype, const uint8_t* a, const uint8_t* b, uint8_t* to) {
+  const double x = load_float(dtype, a), y = load_float(dtype, b);
+  const uint64_t bytes = unit_bytes(dtype);
+  uint64_t bits = 0;
+  std::memcpy(&bits, x == y || std::isnan(y) ? b : a, bytes);
+  if (x == 0 && (y < 0 || y > 0)) {
+    bits = (y < 0 ? uint64_t{1} << (8 * bytes - 1) : 0) | 1;
+  } else if (x < y || x > y) {
+    bits += (x < y) == (x > 0) ? uint64_t{1} : ~uint64_t{0};
+  }
+  std::memcpy(to, &bits, bytes);
+}
+
 double apply_float(int32_t fn, double a, double b) {
   switch (fn) {
     case ANYHAL_BINARY_FN_ADD:
@@ -37,6 +56,12 @@ double apply_float(int32_t fn, double a, double b) {
       return std::isnan(a) || a > b ? a : b;
     case ANYHAL_BINARY_FN_MINIMUM:
       return std::isnan(a) || a < b ? a : b;
+    case ANYHAL_BINARY_FN_LOGADDEXP:
+      return logaddexp(a, b);
+    case ANYHAL_BINARY_FN_COPYSIGN:
+      return std::copysign(a, b);
+    case ANYHAL_BINARY_FN_HYPOT:
+      return std::hypot(a, b);
     default:
       return std::atan2(a, b);
   }
@@ -150,6 +175,8 @@ void binary(const Description& d, const Pointers& p) {
     uint8_t* to = p[2] + at[2] * unit_bytes(out.dtype);
     if (compares) {
       store_int(out.dtype, to, compare_any(fn, a.dtype, x, y));
+    } else if (fn == ANYHAL_BINARY_FN_NEXTAFTER) {
+      store_neighbour(a.dtype, x, y, to);
     } else if (family(a.dtype) == Family::kFloat) {
       store_float(out.dtype, to, apply_float(fn, load_float(a.dtype, x), load_float(b.dtype, y)));
     } else {

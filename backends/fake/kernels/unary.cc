@@ -55,8 +55,38 @@ double apply_float(int32_t fn, double x) {
       return x / (1 + std::exp(-x));
     case ANYHAL_UNARY_FN_GELU:
       return 0.5 * x * (1 + std::erf(x * 0.7071067811865476));
-    default:
+    case ANYHAL_UNARY_FN_GELU_TANH:
       return gelu_tanh(x);
+    case ANYHAL_UNARY_FN_TAN:
+      return std::tan(x);
+    case ANYHAL_UNARY_FN_ASIN:
+      return std::asin(x);
+    case ANYHAL_UNARY_FN_ACOS:
+      return std::acos(x);
+    case ANYHAL_UNARY_FN_ATAN:
+      return std::atan(x);
+    case ANYHAL_UNARY_FN_SINH:
+      return std::sinh(x);
+    case ANYHAL_UNARY_FN_COSH:
+      return std::cosh(x);
+    case ANYHAL_UNARY_FN_ASINH:
+      return std::asinh(x);
+    case ANYHAL_UNARY_FN_ACOSH:
+      return std::acosh(x);
+    case ANYHAL_UNARY_FN_ATANH:
+      return std::atanh(x);
+    case ANYHAL_UNARY_FN_LOG2:
+      return std::log2(x);
+    case ANYHAL_UNARY_FN_LOG10:
+      return std::log10(x);
+    case ANYHAL_UNARY_FN_EXP2:
+      return std::exp2(x);
+    case ANYHAL_UNARY_FN_SQUARE:
+      return x * x;
+    case ANYHAL_UNARY_FN_SOFTPLUS:
+      return std::isnan(x) ? x : std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x)));
+    default:
+      return x;  // positive
   }
 }
 
@@ -79,13 +109,16 @@ int64_t apply_int(int32_t fn, int64_t x, bool is_unsigned) {
       return 0;
     case ANYHAL_UNARY_FN_RELU:
       return x < 0 && !is_unsigned ? 0 : x;
+    case ANYHAL_UNARY_FN_SQUARE:
+      return static_cast<int64_t>(static_cast<uint64_t>(x) * static_cast<uint64_t>(x));
     default:
-      return x;  // floor, ceil, round, trunc of a whole number
+      return x;  // positive; floor, ceil, round, trunc of a whole number
   }
 }
 
 bool test_float(int32_t fn, double x) {
   if (fn == ANYHAL_UNARY_FN_ISNAN) return std::isnan(x);
+  if (fn == ANYHAL_UNARY_FN_SIGNBIT) return std::signbit(x);
   return fn == ANYHAL_UNARY_FN_ISINF ? std::isinf(x) : std::isfinite(x);
 }
 

@@ -139,12 +139,6 @@ def _attention(rng: Rng) -> Sample:
     return Sample("", (q, k, v, _one_of(rng, [None, lengths]), mask), attrs)
 
 
-def _rms_norm(rng: Rng) -> Sample:
-    short, dims = _one_of(rng, FLOATS), _shape(rng, 1)
-    weight = _values(rng, dims[-1:], short, 1)
-    return Sample("", (_values(rng, dims, short), _one_of(rng, [None, weight])), {"eps": 1e-5})
-
-
 def _softmax(rng: Rng) -> Sample:
     x = _values(rng, _shape(rng, 1), _one_of(rng, FLOATS), 5)
     return Sample("", (x,), {"axis": int(rng.integers(-x.ndim, x.ndim))})
@@ -185,12 +179,6 @@ def _cache_append(rng: Rng) -> Sample:
     return Sample("", (cache, update, position))
 
 
-def _argmax(rng: Rng) -> Sample:
-    x = _values(rng, _shape(rng, 1, 1), _one_of(rng, NUMBERS))
-    attrs = {"axis": int(rng.integers(-x.ndim, x.ndim)), "keepdims": bool(rng.integers(2))}
-    return Sample("", (x,), attrs)
-
-
 def _concat(rng: Rng) -> Sample:
     dims, short = list(_shape(rng, 1)), _one_of(rng, PLAIN)
     axis = int(rng.integers(-len(dims), len(dims)))
@@ -214,12 +202,10 @@ CASES: dict[str, Callable[[Rng], Sample]] = {
     "matmul_epilogue": _matmul_epilogue,
     "quant_matmul": _quant_matmul,
     "attention": _attention,
-    "rms_norm": _rms_norm,
     "softmax": _softmax,
     "rope": _rope,
     "embedding": _embedding,
     "cache_append": _cache_append,
-    "argmax": _argmax,
     "concat": _concat,
     # An op may bring its random cases along in its own file.
     **{spec.name: spec.random for spec in BY_NAME.values() if spec.random is not None},

@@ -10,7 +10,8 @@ dtype that the op's file states.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,10 @@ _SLACK = 1.01  # second-order terms and the double rounding of f32 to a shorter 
 
 # ULP ceilings of f32 and f64 functions (OpenCL full profile; sqrt and division correctly rounded).
 ULPS = {"exp": 3, "expm1": 3, "log": 3, "log1p": 4, "rsqrt": 2, "sin": 4, "cos": 4, "tanh": 5}
-ULPS |= {"erf": 16, "pow": 16, "atan2": 6}
+ULPS |= {"erf": 16, "pow": 16, "atan2": 6, "tan": 5, "asin": 4, "acos": 4, "atan": 5}
+ULPS |= {"sinh": 4, "cosh": 4, "asinh": 4, "acosh": 4, "atanh": 5}
+ULPS |= {"log2": 3, "log10": 3, "exp2": 3, "hypot": 4}
+ULPS["softplus"] = ULPS["exp"] + ULPS["log1p"] + 1  # log1p(exp(-|x|)), then a sum
 GATED = ("sigmoid", "silu", "gelu", "gelu_tanh")  # 8 ulp, or 4u(|x| + 1) near their zeros
 _LIPSCHITZ = {"none": 1, "relu": 1, "tanh": 1, "sigmoid": 0.25, "silu": 1.1, "gelu": 1.13}
 _LIPSCHITZ["gelu_tanh"] = _LIPSCHITZ["gelu"]
@@ -126,13 +130,17 @@ def _unary(c: _Case) -> Any:
         return _exact(c)
     if fn in ULPS or fn in GATED:
         return _function(c, fn, c.value(0))
-    return _stored(c) if fn in ("sqrt", "reciprocal") else _exact(c)
+    return _stored(c) if fn in ("sqrt", "reciprocal", "square") else _exact(c)
 
 
 def _binary(c: _Case) -> Any:
     fn = c.attrs["fn"]
-    if c.out.kind != "float" or fn in ("maximum", "minimum"):
+    if c.out.kind != "float" or fn in ("maximum", "minimum", "copysign", "nextafter"):
         return _exact(c)
+    if fn == "logaddexp":
+        # The larger operand plus log1p(exp(-d)); rounding d moves that by at most d / (1 + e^d).
+        rest = np.abs(c.reference - np.maximum(c.value(0), c.value(1)))
+        return _stored(c) + c.acc.u * (np.abs(c.reference) + 2 * ULPS["softplus"] * rest + 0.3)
     if fn in ULPS:
         return _function(c, fn, None)
     if fn == "floor_divide":
@@ -205,9 +213,72 @@ def _scatter_add(c: _Case) -> Any:
     return _stored(c) + growth(hits + 1) * c.acc.u * total
 
 
+def _named(c: _Case, name: str) -> Any:
+    """Operand `name` as wide numbers, or None."""
+    return c.value(next(i for i, a in enumerate(c.spec.inputs) if a.name == name))
+
+
 def _rms_norm(c: _Case) -> Any:
     n = c.value(0).shape[-1]
-    return _stored(c) + (8 + 1 + 0.5 * np.sqrt(n)) * c.acc.u * np.abs(c.reference)
+    # The sum with a residual is rounded, which counts in the element and in the mean.
+    added = 0 if _named(c, "residual") is None else 2
+    return _stored(c) + (8 + 1 + added + 0.5 * np.sqrt(n)) * c.acc.u * np.abs(c.reference)
+
+
+def _normalized(c: _Case, t: Any, axes: tuple[int, ...], weight: Any) -> Any:
+    """Layer and group norm: the differences from the mean, then their root mean square."""
+    if t.size == 0:
+        return np.zeros(t.shape)
+    u, n = c.acc.u, np.prod([t.shape[a] for a in axes])
+    mean = partial(np.mean, axis=axes, keepdims=True)
+    d = t - mean(t)
+    rstd = 1 / np.sqrt(mean(d * d) + _WIDE(np.float32(c.attrs["eps"])))
+    # The mean of a row is off by g(n) u; taken again of the differences, by that of those.
+    shift = growth(n) * (mean(np.abs(d)) + growth(n) * u * mean(np.abs(t)))
+    if _named(c, "residual") is not None:  # t itself is rounded
+        rms = np.sqrt(mean(t * t))
+        shift = shift + np.abs(t) + mean(np.abs(t)) + np.abs(d) * rstd * rms
+    # Two differences, square, mean and root as in rms_norm.
+    y = np.abs(d) * rstd
+    error = u * (rstd * shift + (4 + 8 + 1 + 0.5 * np.sqrt(n)) * y)
+    weight = 1 if weight is None else np.abs(weight)
+    return _stored(c) + weight * (error + u * y) + u * np.abs(c.reference)
+
+
+def _total(c: _Case) -> Any:
+    residual = _named(c, "residual")
+    return c.value(0) if residual is None else c.value(0) + residual
+
+
+def _layer_norm(c: _Case) -> Any:
+    t = _total(c)
+    axes = tuple(range(t.ndim - c.attrs["axes"], t.ndim))
+    return _normalized(c, t, axes, _named(c, "weight"))
+
+
+def _group_norm(c: _Case) -> Any:
+    t, weight, groups = _total(c), _named(c, "weight"), c.attrs["groups"]
+    split = (t.shape[0], groups, t.shape[1] // groups, *t.shape[2:])
+    weight = weight if weight is None else weight.reshape(*split[1:3], *(1,) * (t.ndim - 2))
+    case = replace(
+        c, inputs=[x if x is None or x.ndim == 1 else x.reshape(split) for x in c.inputs]
+    )
+    case = replace(case, reference=c.reference.reshape(split))
+    found = _normalized(case, t.reshape(split), tuple(range(2, t.ndim + 1)), weight)
+    return np.broadcast_to(found, split).reshape(t.shape)
+
+
+def _batch_norm(c: _Case) -> Any:
+    def channel(v: Any) -> Any:
+        return 0 if v is None else v.reshape(-1, *(1,) * (c.value(0).ndim - 2))
+
+    t, mean, variance, weight = _total(c), *map(channel, (c.value(1), c.value(2), c.value(3)))
+    scale = 1 / np.sqrt(variance + _WIDE(np.float32(c.attrs["eps"])))
+    scale = scale if c.value(3) is None else scale * np.abs(weight)
+    added = 0 if _named(c, "residual") is None else np.abs(t)
+    # A difference, the root of a sum (2 ulp), two products, the bias.
+    error = c.acc.u * scale * (added + (1 + 4 + 1 + 2) * np.abs(t - mean))
+    return _stored(c) + error + c.acc.u * np.abs(c.reference)
 
 
 _EXP_ROUNDINGS = 2 * ULPS["exp"]  # an ulp is up to 2u
@@ -223,6 +294,45 @@ def _softmax(c: _Case) -> Any:
         mean_depth = np.sum(c.reference * depth, axis=axis, keepdims=True)
     relative = c.acc.u * (depth + mean_depth + 2 * _EXP_ROUNDINGS + 7)
     return _stored(c) + relative * np.abs(c.reference) + 2 * _EXP_ROUNDINGS * c.acc.theta
+
+
+def _exponentials(c: _Case, axis: Any) -> Any:
+    """The sum of exp(x - max) and the error of its logarithm."""
+    x, u = c.value(0), c.acc.u
+    depth = x.max(axis=axis, keepdims=True) - x
+    e = np.where(np.isfinite(depth), np.exp(-depth), 0)
+    total = np.maximum(np.sum(e, axis=axis, keepdims=True), 1)
+    depth = np.where(np.isfinite(depth), depth, 0)
+    mean_depth = np.sum(e * depth, axis=axis, keepdims=True) / total
+    n = x.size // max(1, total.size)
+    log = np.log(total)
+    return u * (mean_depth + _EXP_ROUNDINGS + growth(n) + 2 * ULPS["log"] * log)
+
+
+def _log_softmax(c: _Case) -> Any:
+    x, axis = c.value(0), c.attrs["axis"]
+    if x.size == 0:
+        return _exact(c)
+    depth = x.max(axis=axis, keepdims=True) - x
+    depth = np.where(np.isfinite(depth), depth, 0)
+    return _stored(c) + c.acc.u * (depth + np.abs(c.reference)) + _exponentials(c, axis)
+
+
+def _logsumexp(c: _Case) -> Any:
+    axis = c.attrs["axis"]
+    if c.value(0).size == 0:
+        return _exact(c)
+    error = _exponentials(c, axis).reshape(np.shape(c.reference))
+    return _stored(c) + c.acc.u * np.abs(c.reference) + error
+
+
+def _cumsum(c: _Case) -> Any:
+    if c.out.kind != "float":
+        return _exact(c)
+    attrs = {k: c.attrs[k] for k in ("axis", "exclusive", "reverse")}
+    total = c.spec.reference(np.abs(c.value(0)), **attrs)
+    terms = c.spec.reference(np.ones_like(c.value(0)), **attrs)
+    return _stored(c) + growth(terms) * c.acc.u * total
 
 
 def _attention(c: _Case) -> Any:
@@ -285,6 +395,7 @@ def _rounding(c: _Case) -> Any:
 
 BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "exact": _exact,
+    "chosen": _exact,
     "rounding": _rounding,
     "unary": _unary,
     "binary": _binary,
@@ -293,7 +404,13 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "epilogue": _epilogue,
     "scatter_add": _scatter_add,
     "rms_norm": _rms_norm,
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "batch_norm": _batch_norm,
     "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "logsumexp": _logsumexp,
+    "cumsum": _cumsum,
     "attention": _attention,
     "rope": _rope,
 }

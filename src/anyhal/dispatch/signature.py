@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from anyhal.errors import InvalidArgumentError, InvalidTypeError
 from anyhal.ops._spec import REQUIRED, Arg, Attr, OpSpec
 from anyhal.runtime.array import Array
@@ -48,8 +50,8 @@ def check_signature(native: Any, positional: Sequence[Any], named: Mapping[str, 
 
 def _check_out(name: str, spec: OpSpec, out: Any) -> None:
     """An op with several outputs takes a tuple with a place for each."""
-    if not spec.more_outputs or out is None:
-        return
+    if not spec.more_outputs or out is None or isinstance(out, Array | np.ndarray):
+        return  # one array is the first output
     if not isinstance(out, tuple) or len(out) != len(spec.outputs):
         shown = ", ".join(a.name for a in spec.outputs)
         raise InvalidTypeError(

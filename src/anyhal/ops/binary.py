@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from anyhal.dtypes import dtype
@@ -116,7 +117,25 @@ FUNCTIONS: dict[str, _Row] = {
         INTS,
         _shift_right,
     ),
+    "logaddexp": (
+        25,
+        "logaddexp",
+        "log(exp(a) + exp(b)), without overflow",
+        FLOATS,
+        np.logaddexp,
+    ),
+    "copysign": (26, "copysign", "the magnitude of a with the sign of b", FLOATS, np.copysign),
+    "nextafter": (
+        27,
+        "nextafter",
+        "the value of the dtype next to a in the direction of b; b where they are equal",
+        FLOATS,
+        np.nextafter,
+    ),
+    "hypot": (28, "hypot", "sqrt(a * a + b * b), without overflow", FLOATS, np.hypot),
 }
+# Functions of the stored values: one number in a wider format has other neighbours.
+_STORED = ("nextafter",)
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 
@@ -150,6 +169,8 @@ def cost(
 
 def reference(a: Any, b: Any, fn: str) -> Any:
     with np.errstate(all="ignore"):
+        if fn in _STORED:
+            return wide(FUNCTIONS[fn][4](a, b))
         return FUNCTIONS[fn][4](wide(a), wide(b))
 
 
@@ -169,6 +190,14 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
                 few = np.array(ends, np_type)
                 a, b = np.repeat(few, 8), np.tile(few, 8)
             yield Sample(f"{fn} {short}", (a.astype(np_type), b.astype(np_type)), {"fn": fn})
+    for short in FLOATS:
+        np_type = dtype(short).numpy
+        kind: Any = ml_dtypes.finfo(np_type)  # type: ignore[no-untyped-call]
+        limits = [kind.max, kind.tiny, kind.smallest_subnormal, 1.0, 2.0, 0.0]
+        edges = np.array([*limits, *(-e for e in limits), np.inf, -np.inf]).astype(np_type)
+        for fn in ("nextafter", "hypot", "copysign"):
+            a, b = np.repeat(edges, len(edges)), np.tile(edges, len(edges))
+            yield Sample(f"{fn} ends {short}", (a, b), {"fn": fn})
     row = rng.standard_normal(6).astype(np.float32)
     column = rng.standard_normal((4, 1)).astype(np.float32)
     yield Sample("broadcast", (column, row), {"fn": "add"})

@@ -29,6 +29,10 @@ def _gelu_tanh(x: Any) -> Any:
     return _times(x, _sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
+def _softplus(x: Any) -> Any:
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
 def _times(x: Any, gate: Any) -> Any:
     """x * gate, where a gate of 0 at x = -inf gives -0."""
     return np.where(np.isneginf(x), -0.0, x * gate)
@@ -77,8 +81,30 @@ FUNCTIONS: dict[str, _Row] = {
         FLOATS,
         _gelu_tanh,
     ),
+    "tan": (29, "tan", "the tangent of x in radians; tan(inf) = NaN", FLOATS, np.tan),
+    "asin": (30, "asin", "the arc sine in radians; NaN outside -1..1", FLOATS, np.arcsin),
+    "acos": (31, "acos", "the arc cosine in radians; NaN outside -1..1", FLOATS, np.arccos),
+    "atan": (32, "atan", "the arc tangent in radians", FLOATS, np.arctan),
+    "sinh": (33, "sinh", "the hyperbolic sine", FLOATS, np.sinh),
+    "cosh": (34, "cosh", "the hyperbolic cosine", FLOATS, np.cosh),
+    "asinh": (35, "asinh", "the inverse hyperbolic sine", FLOATS, np.arcsinh),
+    "acosh": (36, "acosh", "the inverse hyperbolic cosine; NaN below 1", FLOATS, np.arccosh),
+    "atanh": (37, "atanh", "the inverse hyperbolic tangent; atanh(1) = inf", FLOATS, np.arctanh),
+    "log2": (38, "log2", "the logarithm to base 2; log2(0) = -inf", FLOATS, np.log2),
+    "log10": (39, "log10", "the logarithm to base 10; log10(0) = -inf", FLOATS, np.log10),
+    "exp2": (40, "exp2", "2 to the power x", FLOATS, np.exp2),
+    "square": (41, "square", "x * x; integers wrap", NUMBERS, np.square),
+    "positive": (42, "positive", "x itself", NUMBERS, np.positive),
+    "signbit": (
+        43,
+        "signbit",
+        "whether the sign bit is set: of -0 and NaN too",
+        FLOATS,
+        np.signbit,
+    ),
+    "softplus": (44, "softplus", "log(1 + exp(x)), without overflow", FLOATS, _softplus),
 }
-TO_BOOL = ("isnan", "isinf", "isfinite")
+TO_BOOL = ("isnan", "isinf", "isfinite", "signbit")
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
@@ -142,6 +168,13 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
                 ends = np.array([info.min, info.max, 0, 1, 7], np_type)
                 x = np.concatenate([ends, rng.integers(0, 100, 12).astype(np_type)])
             yield Sample(f"{fn} {short}", (x,), {"fn": fn})
+    # The odd functions next to 0, the inverse ones next to their ends, 2^x and log2 at integers.
+    near = [1e-4, -2e-5, 3e-7, 0.999, -0.9999, 1.0001, 1.5, 2.0, 8.0, -3.0, 1024.0, 10.0, 1000.0]
+    for fn in list(FUNCTIONS)[28:]:
+        for short in (n for n in FUNCTIONS[fn][3] if n in FLOATS):
+            yield Sample(
+                f"{fn} near ends {short}", (np.array(near, dtype(short).numpy),), {"fn": fn}
+            )
     yield Sample("0-d", (np.array(0.25, np.float32),), {"fn": "exp"})
     yield Sample("empty", (np.zeros((0, 3), np.float32),), {"fn": "exp"})
 
