@@ -29,6 +29,12 @@ typedef enum anyhal_op {
   ANYHAL_OP_CACHE_APPEND = 18,
   ANYHAL_OP_ARGMAX = 19,
   ANYHAL_OP_CONCAT = 20,
+  ANYHAL_OP_TAKE_ALONG_AXIS = 31,
+  ANYHAL_OP_SCATTER = 32,
+  ANYHAL_OP_SLICE_UPDATE = 33,
+  ANYHAL_OP_PAD = 34,
+  ANYHAL_OP_ONE_HOT = 35,
+  ANYHAL_OP_STACK = 36,
 } anyhal_op;
 
 typedef enum anyhal_unary_fn {
@@ -119,6 +125,21 @@ typedef enum anyhal_pairing {
   ANYHAL_PAIRING_HALF_SPLIT = 1,
   ANYHAL_PAIRING_INTERLEAVED = 2,
 } anyhal_pairing;
+
+typedef enum anyhal_scatter_reduction {
+  ANYHAL_SCATTER_REDUCTION_NONE = 1,
+  ANYHAL_SCATTER_REDUCTION_ADD = 2,
+  ANYHAL_SCATTER_REDUCTION_MAX = 3,
+  ANYHAL_SCATTER_REDUCTION_MIN = 4,
+  ANYHAL_SCATTER_REDUCTION_MULTIPLY = 5,
+} anyhal_scatter_reduction;
+
+typedef enum anyhal_pad_mode {
+  ANYHAL_PAD_MODE_CONSTANT = 1,
+  ANYHAL_PAD_MODE_REFLECT = 2,
+  ANYHAL_PAD_MODE_EDGE = 3,
+  ANYHAL_PAD_MODE_WRAP = 4,
+} anyhal_pad_mode;
 
 typedef struct anyhal_attrs_unary {
   uint32_t size;
@@ -213,5 +234,49 @@ typedef struct anyhal_attrs_concat {
   int32_t axis;
   uint32_t reserved;
 } anyhal_attrs_concat;
+
+typedef struct anyhal_attrs_take_along_axis {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_take_along_axis;
+
+typedef struct anyhal_attrs_scatter {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  int32_t reduction;
+} anyhal_attrs_scatter;
+
+typedef struct anyhal_attrs_slice_update {
+  uint32_t size;
+  uint32_t flags;
+  uint64_t starts[16];
+} anyhal_attrs_slice_update;
+
+typedef struct anyhal_attrs_pad {
+  uint32_t size;
+  uint32_t flags;
+  int32_t before[16];
+  int32_t mode;
+  uint32_t reserved;
+} anyhal_attrs_pad;
+
+typedef struct anyhal_attrs_one_hot {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  float on_value;
+  float off_value;
+  uint32_t reserved;
+} anyhal_attrs_one_hot;
+
+typedef struct anyhal_attrs_stack {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_stack;
 
 #endif /* ANYHAL_OPS_H_ */

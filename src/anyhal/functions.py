@@ -71,6 +71,8 @@ __all__ = [
     "multiply",
     "negative",
     "not_equal",
+    "one_hot",
+    "pad",
     "pow",
     "prod",
     "quant_matmul",
@@ -81,16 +83,20 @@ __all__ = [
     "rope",
     "round",
     "rsqrt",
+    "scatter",
     "scatter_add",
     "sigmoid",
     "sign",
     "silu",
     "sin",
+    "slice_update",
     "softmax",
     "sqrt",
+    "stack",
     "subtract",
     "sum",
     "take",
+    "take_along_axis",
     "tanh",
     "trunc",
     "where",
@@ -1329,4 +1335,141 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
     Source    array API 2024.12 concat
+    """
+
+
+@_op("take_along_axis")
+def take_along_axis(x: Array, indices: Array, /, *, axis: int, out: Array | None = None) -> Array:
+    """out[a..., i, b...] = x[a..., indices[a..., i, b...], b...]; `axis` is where i stands.
+
+    Axes      x [A..., N, B...], indices [A..., I, B...] -> [A..., I, B...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    indices   i64 or i32
+    axis      the axis of x that is indexed
+    Special   sizes other than that of the axis broadcast; bits are kept; an index outside 0..N-1 is
+              an error and nothing is written; negative ones do not wrap
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    array API 2024.12 take_along_axis; ONNX GatherElements, opset 13
+    """
+
+
+@_op("scatter")
+def scatter(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    /,
+    *,
+    axis: int,
+    reduction: Literal["none", "add", "max", "min", "multiply"],
+    out: Array | None = None,
+) -> Array:
+    """out = x, then each out[a..., indices[a..., i, b...], b...] is joined with updates[a..., i,
+    b...].
+
+    Axes       x [A..., N, B...], indices [C..., I, D...], updates [C..., I, D...] -> [A..., N,
+               B...]
+    Dtypes     f32, f64, i64, i32, i8, u64, u32, u8, bool, f16, bf16 (computed in f32)
+    indices    i64 or i32; sizes up to those of x
+    axis       the axis of x that is indexed
+    reduction  none replaces: of equal indices the last one along the axis wins
+    Special    all repeated indices count, but for none, where the last wins; NaN propagates through
+               max and min; integers wrap; bool with none only; an index outside 0..N-1 is an error
+               and nothing is written; negative ones do not wrap
+    Aliasing   out may be exactly the first input
+    Bound      scatter of anyhal.conformance.tolerance
+    Source     ONNX ScatterElements, opset 18; which of equal indices wins is ours
+    """
+
+
+@_op("slice_update")
+def slice_update(
+    x: Array,
+    update: Array,
+    /,
+    positions: Array | None = None,
+    *,
+    starts: tuple[int, ...] | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = x, but update from `starts` (or `positions`) on.
+
+    Axes       x [N...], update [U...], positions [rank of x] (optional) -> [N...]
+    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    update     sizes up to those of x
+    positions  i64 or i32; in place of starts
+    starts     first element of the block, for each axis
+    Special    bits are kept; a start outside 0..N-U is an error and nothing is written; negative
+               ones do not wrap
+    Aliasing   out may be exactly the first input
+    Bound      exact of anyhal.conformance.tolerance
+    Source     StableHLO dynamic_update_slice, without its clamping
+    """
+
+
+@_op("pad")
+def pad(
+    x: Array,
+    /,
+    value: Array | None = None,
+    *,
+    pads: tuple[int, ...],
+    mode: Literal["constant", "reflect", "edge", "wrap"] = "constant",
+    out: Array | None = None,
+) -> Array:
+    """out = x with a border; a negative pad cuts off, before the border is made.
+
+    Axes      x [N...], value [] (optional) -> [before + N + after...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    value     of the border with mode constant; 0 by default
+    pads      elements before each axis, then elements after each axis
+    mode      reflect does not repeat the border element; reflect and wrap may go round
+    Special   bits are kept; the border of nothing is an error except with mode constant
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    ONNX Pad, opset 19; NumPy pad where the border is wider than x
+    """
+
+
+@_op("one_hot")
+def one_hot(
+    indices: Array,
+    /,
+    *,
+    depth: int,
+    axis: int = -1,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = on_value where the new axis counts indices, else off_value.
+
+    Axes      indices [A..., B...] -> [A..., depth, B...]
+    Dtypes    i64, i32
+    indices   i64 or i32
+    depth     size of the new axis
+    axis      where the new axis goes
+    dtype     output dtype; float32 by default
+    Special   an index outside 0..depth-1 is an error and nothing is written; negative ones do not
+              wrap; a value that an integer or bool output cannot hold is refused
+    Aliasing  out may not overlap an input
+    Bound     rounding of anyhal.conformance.tolerance
+    Source    ONNX OneHot, opset 11, without its rule for indices outside
+    """
+
+
+@_op("stack")
+def stack(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None) -> Array:
+    """out = the arrays side by side along a new axis, `axis`.
+
+    Axes      arrays [A..., B...] -> [A..., number of arrays, B...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    arrays    a list; one dtype, one shape
+    axis      where the new axis goes
+    Special   bits are kept
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    array API 2024.12 stack
     """

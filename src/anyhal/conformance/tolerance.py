@@ -205,6 +205,18 @@ def _scatter_add(c: _Case) -> Any:
     return _stored(c) + growth(hits + 1) * c.acc.u * total
 
 
+def _scatter(c: _Case) -> Any:
+    reduction = c.attrs["reduction"]
+    if c.out.kind != "float" or reduction not in ("add", "multiply"):
+        return _exact(c)
+    x, updates, rest = c.value(0), c.value(2), (c.attrs["axis"], "add")
+    hits = c.spec.reference(np.zeros_like(x), c.inputs[1], np.ones_like(updates), *rest)
+    total = np.abs(c.reference)
+    if reduction == "add":
+        total = c.spec.reference(np.abs(x), c.inputs[1], np.abs(updates), *rest)
+    return _stored(c) + growth(hits + 1) * c.acc.u * total
+
+
 def _rms_norm(c: _Case) -> Any:
     n = c.value(0).shape[-1]
     return _stored(c) + (8 + 1 + 0.5 * np.sqrt(n)) * c.acc.u * np.abs(c.reference)
@@ -292,6 +304,7 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "contraction": _contraction,
     "epilogue": _epilogue,
     "scatter_add": _scatter_add,
+    "scatter": _scatter,
     "rms_norm": _rms_norm,
     "softmax": _softmax,
     "attention": _attention,
