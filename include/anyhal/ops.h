@@ -35,6 +35,11 @@ typedef enum anyhal_op {
   ANYHAL_OP_PAD = 34,
   ANYHAL_OP_ONE_HOT = 35,
   ANYHAL_OP_STACK = 36,
+  ANYHAL_OP_CONV = 40,
+  ANYHAL_OP_CONV_TRANSPOSE = 41,
+  ANYHAL_OP_MAX_POOL = 42,
+  ANYHAL_OP_AVG_POOL = 43,
+  ANYHAL_OP_RESIZE = 44,
 } anyhal_op;
 
 typedef enum anyhal_unary_fn {
@@ -140,6 +145,26 @@ typedef enum anyhal_pad_mode {
   ANYHAL_PAD_MODE_EDGE = 3,
   ANYHAL_PAD_MODE_WRAP = 4,
 } anyhal_pad_mode;
+
+typedef enum anyhal_resize_mode {
+  ANYHAL_RESIZE_MODE_NEAREST = 1,
+  ANYHAL_RESIZE_MODE_LINEAR = 2,
+} anyhal_resize_mode;
+
+typedef enum anyhal_resize_coordinates {
+  ANYHAL_RESIZE_COORDINATES_HALF_PIXEL = 1,
+  ANYHAL_RESIZE_COORDINATES_PYTORCH_HALF_PIXEL = 2,
+  ANYHAL_RESIZE_COORDINATES_ALIGN_CORNERS = 3,
+  ANYHAL_RESIZE_COORDINATES_ASYMMETRIC = 4,
+} anyhal_resize_coordinates;
+
+typedef enum anyhal_resize_rounding {
+  ANYHAL_RESIZE_ROUNDING_NONE = 1,
+  ANYHAL_RESIZE_ROUNDING_ROUND_PREFER_FLOOR = 2,
+  ANYHAL_RESIZE_ROUNDING_ROUND_PREFER_CEIL = 3,
+  ANYHAL_RESIZE_ROUNDING_FLOOR = 4,
+  ANYHAL_RESIZE_ROUNDING_CEIL = 5,
+} anyhal_resize_rounding;
 
 typedef struct anyhal_attrs_unary {
   uint32_t size;
@@ -278,5 +303,54 @@ typedef struct anyhal_attrs_stack {
   int32_t axis;
   uint32_t reserved;
 } anyhal_attrs_stack;
+
+typedef struct anyhal_attrs_conv {
+  uint32_t size;
+  uint32_t flags;
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t groups;
+  int32_t activation;
+} anyhal_attrs_conv;
+
+typedef struct anyhal_attrs_conv_transpose {
+  uint32_t size;
+  uint32_t flags;
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t groups;
+  uint32_t reserved;
+} anyhal_attrs_conv_transpose;
+
+typedef struct anyhal_attrs_max_pool {
+  uint32_t size;
+  uint32_t flags;
+  int32_t kernel[3];
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  uint32_t reserved;
+} anyhal_attrs_max_pool;
+
+typedef struct anyhal_attrs_avg_pool {
+  uint32_t size;
+  uint32_t flags;
+  int32_t kernel[3];
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t count_include_pad;
+} anyhal_attrs_avg_pool;
+
+typedef struct anyhal_attrs_resize {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis_count;
+  int32_t mode;
+  int32_t coordinates;
+  int32_t rounding;
+} anyhal_attrs_resize;
 
 #endif /* ANYHAL_OPS_H_ */

@@ -27,6 +27,7 @@ __all__ = [
     "astype",
     "atan2",
     "attention",
+    "avg_pool",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",
@@ -36,6 +37,8 @@ __all__ = [
     "cache_append",
     "ceil",
     "concat",
+    "conv",
+    "conv_transpose",
     "copy",
     "cos",
     "divide",
@@ -64,6 +67,7 @@ __all__ = [
     "matmul",
     "matmul_epilogue",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "min",
@@ -79,6 +83,7 @@ __all__ = [
     "reciprocal",
     "relu",
     "remainder",
+    "resize",
     "rms_norm",
     "rope",
     "round",
@@ -1472,4 +1477,170 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
     Source    array API 2024.12 stack
+    """
+
+
+@_op("conv")
+def conv(
+    x: Array,
+    w: Array,
+    /,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    groups: int = 1,
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"] = "none",
+    out: Array | None = None,
+) -> Array:
+    """out[n, o, p] = act(sum over c, k of x[n, c, p * stride - before + dilation * k] * w[o, c, k]
+    + bias[o]) + residual[n, o, p], with the channels of o's group.
+
+    Axes       x [N, C, S...], w [O, C/groups, K...], bias [O] (optional), residual [N, O, P...]
+               (optional) -> [N, O, P...]
+    Dtypes     f32, f64, f16, bf16 (computed in f32)
+    x          one to three spatial axes
+    residual   broadcasts
+    out        P = (S + pads - (K - 1) * dilation - 1) // stride + 1
+    strides    one number for each spatial axis; 1 by default
+    pads       elements before each spatial axis, then elements after each; 0 by default
+    dilations  one number for each spatial axis; 1 by default
+    groups     divides C and O
+    Special    a cross-correlation: the kernel is not flipped; padding is zeros, which take part (0
+               times an infinite weight is NaN); rounded once at the end; a kernel larger than the
+               padded input is an error
+    Aliasing   out may not overlap an input
+    Bound      conv of anyhal.conformance.tolerance
+    Source     ONNX Conv, opset 22, with the epilogue of matmul_epilogue
+    """
+
+
+@_op("conv_transpose")
+def conv_transpose(
+    x: Array,
+    w: Array,
+    /,
+    bias: Array | None = None,
+    *,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    output_padding: tuple[int, ...] | None = None,
+    groups: int = 1,
+    out: Array | None = None,
+) -> Array:
+    """out[n, o, p * stride - before + dilation * k] += x[n, c, p] * w[c, o, k], with the channels
+    of o's group; bias[o] everywhere.
+
+    Axes            x [N, C, S...], w [C, O/groups, K...], bias [O] (optional) -> [N, O, P...]
+    Dtypes          f32, f64, f16, bf16 (computed in f32)
+    x               one to three spatial axes
+    out             P = (S - 1) * stride + (K - 1) * dilation + 1 - pads + output_padding
+    strides         one number for each spatial axis; 1 by default
+    pads            elements before each spatial axis, then elements after each; 0 by default
+    dilations       one number for each spatial axis; 1 by default
+    output_padding  more elements after each spatial axis, fewer than its stride or dilation; 0 by
+                    default
+    groups          divides C
+    Special         the transpose of conv: pads cut off; what no element reaches is 0 plus bias;
+                    only products of elements of x count, so no zero meets an infinite weight;
+                    rounded once at the end
+    Aliasing        out may not overlap an input
+    Bound           conv of anyhal.conformance.tolerance
+    Source          ONNX ConvTranspose, opset 22, without its automatic pads
+    """
+
+
+@_op("max_pool")
+def max_pool(
+    x: Array,
+    /,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    ceil_mode: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """out[n, c, p] = max over k of x[n, c, p * stride - before + dilation * k].
+
+    Axes       x [N, C, S...] -> [N, C, P...]
+    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    x          one to three spatial axes
+    out        P = (S + pads - (K - 1) * dilation - 1) // stride + 1
+    kernel     one number for each spatial axis
+    strides    one number for each spatial axis
+    pads       elements before each spatial axis, then elements after each; 0 by default
+    dilations  one number for each spatial axis; 1 by default
+    ceil_mode  keep a last window that leaves the padded input, if it begins before the end pad
+    Special    NaN if any is NaN; padding never wins; a window that lies in the padding alone is an
+               error
+    Aliasing   out may not overlap an input
+    Bound      selection of anyhal.conformance.tolerance
+    Source     ONNX MaxPool, opset 22, values only
+    """
+
+
+@_op("avg_pool")
+def avg_pool(
+    x: Array,
+    /,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    count_include_pad: bool,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    ceil_mode: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """out[n, c, p] = mean over k of x[n, c, p * stride - before + dilation * k].
+
+    Axes               x [N, C, S...] -> [N, C, P...]
+    Dtypes             f32, f64, f16, bf16 (computed in f32)
+    x                  one to three spatial axes
+    out                P = (S + pads - (K - 1) * dilation - 1) // stride + 1
+    kernel             one number for each spatial axis
+    strides            one number for each spatial axis
+    pads               elements before each spatial axis, then elements after each; 0 by default
+    dilations          one number for each spatial axis; 1 by default
+    ceil_mode          keep a last window that leaves the padded input, if it begins before the end
+                       pad
+    count_include_pad  whether padding counts as zeros; what ceil_mode adds past the pads never does
+    Special            NaN spreads over its windows; a window that lies in the padding alone is an
+                       error; rounded once at the end
+    Aliasing           out may not overlap an input
+    Bound              avg_pool of anyhal.conformance.tolerance
+    Source             ONNX AveragePool, opset 22
+    """
+
+
+@_op("resize")
+def resize(
+    x: Array,
+    /,
+    *,
+    sizes: tuple[int, ...],
+    mode: Literal["nearest", "linear"],
+    coordinates: Literal["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"],
+    rounding: Literal["none", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "none",
+    out: Array | None = None,
+) -> Array:
+    """out = x at the coordinates that each output element has in x, along the last axes.
+
+    Axes         x [A..., S...] -> [A..., sizes...]
+    Dtypes       f32, f64, i64, i32, i8, u64, u32, u8, bool, f16, bf16 (computed in f32)
+    sizes        of the last one to three axes; the scale is exactly size / S
+    coordinates  of element o: half_pixel (o + 1/2) S / size - 1/2; pytorch_half_pixel the same, but
+                 0 when size is 1; align_corners o (S - 1) / (size - 1); asymmetric o S / size
+    rounding     of the coordinate; required with nearest, and only there
+    Special      coordinates are exact fractions, held inside x; nearest keeps bits and takes every
+                 dtype, linear floats; a neighbour of weight 0 has no part, NaN included; rounded
+                 once
+    Aliasing     out may not overlap an input
+    Bound        resize of anyhal.conformance.tolerance
+    Source       ONNX Resize, opset 19, sizes only
     """

@@ -38,6 +38,11 @@ LATER = {
     34: "pad",
     35: "one_hot",
     36: "stack",
+    40: "conv",
+    41: "conv_transpose",
+    42: "max_pool",
+    43: "avg_pool",
+    44: "resize",
 }
 CHOICES = {
     "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
@@ -52,6 +57,9 @@ CHOICES = {
     "pairing": "half_split interleaved",
     "scatter_reduction": "none add max min multiply",
     "pad_mode": "constant reflect edge wrap",
+    "resize_mode": "nearest linear",
+    "resize_coordinates": "half_pixel pytorch_half_pixel align_corners asymmetric",
+    "resize_rounding": "none round_prefer_floor round_prefer_ceil floor ceil",
 }
 
 
@@ -339,6 +347,83 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
     ),
     ("stack", [F, dense("f32", 2, 4)], {}, InvalidArgumentError, r"arrays\[1\]"),
     ("stack", [F, F], {"axis": 3}, InvalidArgumentError, "axis 3"),
+    *[
+        (
+            "conv",
+            [dense("f32", *x), dense("f32", *w), None, None],
+            attrs,
+            InvalidArgumentError,
+            text,
+        )
+        for x, w, attrs, text in (
+            ((2, 3), (2, 3), {}, "one to three spatial"),
+            ((2, 3, 4), (2, 3, 1, 1), {}, "needs 3 dims"),
+            ((2, 4, 4), (2, 3, 1), {}, "groups=1 does not fit"),
+            ((2, 4, 4), (3, 2, 1), {"groups": 2}, "groups=2 does not fit"),
+            ((2, 4, 4), (2, 4, 1), {"groups": 0}, "groups=0 does not fit"),
+            ((2, 4, 4), (2, 4, 5), {}, "reaches over 5 elements"),
+            ((2, 4, 4), (2, 4, 3), {"strides": (0,)}, r"strides=\(0,\)"),
+            ((2, 4, 4), (2, 4, 3), {"pads": (-1, 0)}, "pads="),
+            ((2, 4, 4), (2, 4, 3), {"pads": (1,)}, "must be 2 numbers"),
+            ((2, 4, 4), (2, 4, 3), {"activation": "relo"}, "did you mean 'relu'"),
+        )
+    ],
+    *[
+        (
+            "conv_transpose",
+            [dense("f32", *x), dense("f32", *w), None],
+            attrs,
+            InvalidArgumentError,
+            text,
+        )
+        for x, w, attrs, text in (
+            ((2, 4, 4), (2, 4, 1), {}, "does not fit"),
+            ((2, 4, 4), (4, 2, 1), {"groups": 3}, "does not fit"),
+            ((2, 4, 4), (4, 2, 1), {"output_padding": (1,)}, "below stride or dilation"),
+            ((2, 4, 2), (4, 2, 1), {"pads": (1, 1)}, "would have 0 elements"),
+        )
+    ],
+    ("conv_transpose", [F, F, None], {}, InvalidArgumentError, "one to three spatial"),
+    *[
+        (
+            name,
+            [dense("f32", 1, 1, 3)],
+            {"strides": (1,), "count_include_pad": True, **attrs},
+            InvalidArgumentError,
+            text,
+        )
+        for name in ("max_pool", "avg_pool")
+        for attrs, text in (
+            ({"kernel": (4,)}, "reaches over 4"),
+            ({"kernel": (2, 2)}, "must be 1 numbers"),
+            ({"kernel": (2,), "pads": (2, 0)}, "padding alone"),
+        )
+    ],
+    ("avg_pool", [dense("i32", 1, 1, 3)], {"kernel": (1,), "strides": (1,)}, UnsupportedError, "x"),
+    *[
+        ("resize", [F], {"coordinates": "half_pixel", **attrs}, InvalidArgumentError, text)
+        for attrs, text in (
+            ({"mode": "nearest", "sizes": (3,)}, "rounding='none'"),
+            ({"mode": "linear", "sizes": (3,), "rounding": "floor"}, "rounding='floor'"),
+            ({"mode": "linear", "sizes": ()}, "one to three"),
+            ({"mode": "linear", "sizes": (-1,)}, "one to three"),
+            ({"mode": "linaer", "sizes": (1,)}, "did you mean 'linear'"),
+        )
+    ],
+    (
+        "resize",
+        [dense("f32", 2, 0)],
+        {"coordinates": "asymmetric", "mode": "linear", "sizes": (3,)},
+        InvalidArgumentError,
+        "axis of size 0",
+    ),
+    (
+        "resize",
+        [dense("i32", 2)],
+        {"coordinates": "asymmetric", "mode": "linear", "sizes": (3,)},
+        UnsupportedError,
+        "x is i32",
+    ),
 ]
 
 
