@@ -157,10 +157,11 @@ def reference(
     with np.errstate(all="ignore"):
         for g in range(groups):
             own = weights[g * made : (g + 1) * made].reshape(made, math.prod(w.shape[1:]))
+            part, target = values[:, g * per : (g + 1) * per], out[:, g * made : (g + 1) * made]
             for place, window in at.places():
-                seen = values[(slice(None), slice(g * per, (g + 1) * per), *window)]
+                seen = part[(slice(None), slice(None), *window)]
                 product = seen.reshape(x.shape[0], 1, own.shape[1]) * own
-                out[(slice(None), slice(g * made, (g + 1) * made), *place)] = product.sum(-1)
+                target[(slice(None), slice(None), *place)] = product.sum(-1)
     return finish(out, bias, residual, activation)
 
 

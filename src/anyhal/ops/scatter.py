@@ -92,8 +92,12 @@ def decompose(
         return
     for d, n in enumerate(region):
         x, out = x.slice(d, 0, n), out.slice(d, 0, n)
-    emit = {"none": _replace, "add": _add}.get(attrs["reduction"], _join(attrs["reduction"]))
-    emit(trace, x, checked, updates, axis, out)
+    if attrs["reduction"] == "none":
+        _replace(trace, x, checked, updates, axis, out)
+    elif attrs["reduction"] == "add":
+        _add(trace, x, checked, updates, axis, out)
+    else:
+        _join(trace, x, checked, updates, axis, out, attrs["reduction"])
 
 
 def _add(trace: Trace, x: Value, indices: Value, updates: Value, axis: int, out: Value) -> None:
@@ -132,36 +136,34 @@ def _replace(trace: Trace, x: Value, indices: Value, updates: Value, axis: int, 
     trace("where", hit, values, x, out=out)
 
 
-def _join(reduction: str) -> Callable[..., None]:
+# Over all updates of one element, and of that with x.
+_WHOLE = {"max": "max", "min": "min", "multiply": "prod"}
+_PAIR = {"max": "maximum", "min": "minimum", "multiply": "multiply"}
+
+
+def _join(
+    trace: Trace, x: Value, indices: Value, updates: Value, axis: int, out: Value, reduction: str
+) -> None:
     """max, min or multiply: all updates against all elements of the axis, some elements at a
     time."""
-    whole, pair = {
-        "max": ("max", "maximum"),
-        "min": ("min", "minimum"),
-        "multiply": ("prod", "multiply"),
-    }.get(reduction, ("", ""))
-
-    def emit(trace: Trace, x: Value, indices: Value, updates: Value, axis: int, out: Value) -> None:
-        acc = WIDE.get(x.dtype.short, x.dtype.short) if reduction == "multiply" else x.dtype.short
-        number = indices.expand_dims(axis)
-        values = trace.cast(updates, acc).expand_dims(axis)
-        neutral = trace.constant(_neutral(reduction, dtype(acc)), acc)
-        step, size = max(1, _TABLE_MAX // indices.spec.size), x.shape[axis]
-        for start in range(0, size, step):
-            stop = min(start + step, size)
-            row = along(np.arange(start, stop), axis, number.spec.rank)
-            hit = trace.binary("equal", number, trace.constant(row, indices.dtype))
-            told = trace("where", hit, values, neutral)
-            asked = {"dtype": dtype(acc).name} if reduction == "multiply" else {}
-            joined = trace("reduce", told, fn=whole, axis=axis + 1, **asked)
-            old = trace.cast(x.slice(axis, start, stop), acc)
-            part = out.slice(axis, start, stop)
-            if out.dtype.short == acc:
-                trace.binary(pair, old, joined, out=part)
-            else:
-                trace.cast(trace.binary(pair, old, joined), out.dtype, out=part)
-
-    return emit
+    acc = WIDE.get(x.dtype.short, x.dtype.short) if reduction == "multiply" else x.dtype.short
+    number = indices.expand_dims(axis)
+    values = trace.cast(updates, acc).expand_dims(axis)
+    neutral = trace.constant(_neutral(reduction, dtype(acc)), acc)
+    step, size = max(1, _TABLE_MAX // indices.spec.size), x.shape[axis]
+    for start in range(0, size, step):
+        stop = min(start + step, size)
+        row = along(np.arange(start, stop), axis, number.spec.rank)
+        hit = trace.binary("equal", number, trace.constant(row, indices.dtype))
+        told = trace("where", hit, values, neutral)
+        kept: dict[str, Any] = {"dtype": dtype(acc).name} if reduction == "multiply" else {}
+        joined = trace("reduce", told, fn=_WHOLE[reduction], axis=axis + 1, **kept)
+        old = trace.cast(x.slice(axis, start, stop), acc)
+        part = out.slice(axis, start, stop)
+        if out.dtype.short == acc:
+            trace.binary(_PAIR[reduction], old, joined, out=part)
+        else:
+            trace.cast(trace.binary(_PAIR[reduction], old, joined), out.dtype, out=part)
 
 
 def _neutral(reduction: str, d: DType) -> Any:
