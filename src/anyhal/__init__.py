@@ -115,6 +115,7 @@ from anyhal.runtime.array import (
     full,
     ones,
     reshape,
+    split,
     zeros,
 )
 from anyhal.runtime.array import transpose as permute_dims
@@ -249,6 +250,7 @@ __all__ = [
     "sin",
     "slice_update",
     "softmax",
+    "split",
     "sqrt",
     "stack",
     "subtract",

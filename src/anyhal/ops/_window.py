@@ -96,7 +96,7 @@ class Windows:
             found.append((at >= -before[a]) & (at < n + after[a]))
         return found
 
-    def places(self) -> Iterator[tuple[Shape, tuple[slice, ...]]]:
+    def places(self) -> Iterator[tuple[Any, tuple[slice, ...]]]:
         """Each output place and its window in the padded input; for the references."""
         for at in np.ndindex(self.sizes):
             starts = [o * s for o, s in zip(at, self.strides, strict=True)]
