@@ -39,6 +39,17 @@ typedef enum anyhal_op {
   ANYHAL_OP_TOPK = 28,
   ANYHAL_OP_SORT = 29,
   ANYHAL_OP_CLIP = 30,
+  ANYHAL_OP_TAKE_ALONG_AXIS = 31,
+  ANYHAL_OP_SCATTER = 32,
+  ANYHAL_OP_SLICE_UPDATE = 33,
+  ANYHAL_OP_PAD = 34,
+  ANYHAL_OP_ONE_HOT = 35,
+  ANYHAL_OP_STACK = 36,
+  ANYHAL_OP_CONV = 40,
+  ANYHAL_OP_CONV_TRANSPOSE = 41,
+  ANYHAL_OP_MAX_POOL = 42,
+  ANYHAL_OP_AVG_POOL = 43,
+  ANYHAL_OP_RESIZE = 44,
 } anyhal_op;
 
 typedef enum anyhal_unary_fn {
@@ -149,6 +160,41 @@ typedef enum anyhal_pairing {
   ANYHAL_PAIRING_HALF_SPLIT = 1,
   ANYHAL_PAIRING_INTERLEAVED = 2,
 } anyhal_pairing;
+
+typedef enum anyhal_scatter_reduction {
+  ANYHAL_SCATTER_REDUCTION_NONE = 1,
+  ANYHAL_SCATTER_REDUCTION_ADD = 2,
+  ANYHAL_SCATTER_REDUCTION_MAX = 3,
+  ANYHAL_SCATTER_REDUCTION_MIN = 4,
+  ANYHAL_SCATTER_REDUCTION_MULTIPLY = 5,
+} anyhal_scatter_reduction;
+
+typedef enum anyhal_pad_mode {
+  ANYHAL_PAD_MODE_CONSTANT = 1,
+  ANYHAL_PAD_MODE_REFLECT = 2,
+  ANYHAL_PAD_MODE_EDGE = 3,
+  ANYHAL_PAD_MODE_WRAP = 4,
+} anyhal_pad_mode;
+
+typedef enum anyhal_resize_mode {
+  ANYHAL_RESIZE_MODE_NEAREST = 1,
+  ANYHAL_RESIZE_MODE_LINEAR = 2,
+} anyhal_resize_mode;
+
+typedef enum anyhal_resize_coordinates {
+  ANYHAL_RESIZE_COORDINATES_HALF_PIXEL = 1,
+  ANYHAL_RESIZE_COORDINATES_PYTORCH_HALF_PIXEL = 2,
+  ANYHAL_RESIZE_COORDINATES_ALIGN_CORNERS = 3,
+  ANYHAL_RESIZE_COORDINATES_ASYMMETRIC = 4,
+} anyhal_resize_coordinates;
+
+typedef enum anyhal_resize_rounding {
+  ANYHAL_RESIZE_ROUNDING_NONE = 1,
+  ANYHAL_RESIZE_ROUNDING_ROUND_PREFER_FLOOR = 2,
+  ANYHAL_RESIZE_ROUNDING_ROUND_PREFER_CEIL = 3,
+  ANYHAL_RESIZE_ROUNDING_FLOOR = 4,
+  ANYHAL_RESIZE_ROUNDING_CEIL = 5,
+} anyhal_resize_rounding;
 
 typedef struct anyhal_attrs_unary {
   uint32_t size;
@@ -308,5 +354,98 @@ typedef struct anyhal_attrs_sort {
   int32_t axis;
   int32_t descending;
 } anyhal_attrs_sort;
+
+typedef struct anyhal_attrs_take_along_axis {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_take_along_axis;
+
+typedef struct anyhal_attrs_scatter {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  int32_t reduction;
+} anyhal_attrs_scatter;
+
+typedef struct anyhal_attrs_slice_update {
+  uint32_t size;
+  uint32_t flags;
+  uint64_t starts[16];
+} anyhal_attrs_slice_update;
+
+typedef struct anyhal_attrs_pad {
+  uint32_t size;
+  uint32_t flags;
+  int32_t before[16];
+  int32_t mode;
+  uint32_t reserved;
+} anyhal_attrs_pad;
+
+typedef struct anyhal_attrs_one_hot {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  float on_value;
+  float off_value;
+  uint32_t reserved;
+} anyhal_attrs_one_hot;
+
+typedef struct anyhal_attrs_stack {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_stack;
+
+typedef struct anyhal_attrs_conv {
+  uint32_t size;
+  uint32_t flags;
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t groups;
+  int32_t activation;
+} anyhal_attrs_conv;
+
+typedef struct anyhal_attrs_conv_transpose {
+  uint32_t size;
+  uint32_t flags;
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t groups;
+  uint32_t reserved;
+} anyhal_attrs_conv_transpose;
+
+typedef struct anyhal_attrs_max_pool {
+  uint32_t size;
+  uint32_t flags;
+  int32_t kernel[3];
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  uint32_t reserved;
+} anyhal_attrs_max_pool;
+
+typedef struct anyhal_attrs_avg_pool {
+  uint32_t size;
+  uint32_t flags;
+  int32_t kernel[3];
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t count_include_pad;
+} anyhal_attrs_avg_pool;
+
+typedef struct anyhal_attrs_resize {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis_count;
+  int32_t mode;
+  int32_t coordinates;
+  int32_t rounding;
+} anyhal_attrs_resize;
 
 #endif /* ANYHAL_OPS_H_ */

@@ -34,6 +34,7 @@ __all__ = [
     "atan2",
     "atanh",
     "attention",
+    "avg_pool",
     "batch_norm",
     "bitwise_and",
     "bitwise_invert",
@@ -45,6 +46,8 @@ __all__ = [
     "ceil",
     "clip",
     "concat",
+    "conv",
+    "conv_transpose",
     "copy",
     "copysign",
     "cos",
@@ -85,6 +88,7 @@ __all__ = [
     "matmul",
     "matmul_epilogue",
     "max",
+    "max_pool",
     "maximum",
     "mean",
     "min",
@@ -93,6 +97,8 @@ __all__ = [
     "negative",
     "nextafter",
     "not_equal",
+    "one_hot",
+    "pad",
     "positive",
     "pow",
     "prod",
@@ -100,10 +106,12 @@ __all__ = [
     "reciprocal",
     "relu",
     "remainder",
+    "resize",
     "rms_norm",
     "rope",
     "round",
     "rsqrt",
+    "scatter",
     "scatter_add",
     "sigmoid",
     "sign",
@@ -111,14 +119,17 @@ __all__ = [
     "silu",
     "sin",
     "sinh",
+    "slice_update",
     "softmax",
     "softplus",
     "sort",
     "sqrt",
     "square",
+    "stack",
     "subtract",
     "sum",
     "take",
+    "take_along_axis",
     "tan",
     "tanh",
     "topk",
@@ -1898,4 +1909,307 @@ def clip(
     Aliasing  out may be exactly an input of the same dtype and layout
     Bound     chosen of anyhal.conformance.tolerance
     Source    array API 2024.12 clip; min > max as NumPy
+    """
+
+
+@_op("take_along_axis")
+def take_along_axis(x: Array, indices: Array, /, *, axis: int, out: Array | None = None) -> Array:
+    """out[a..., i, b...] = x[a..., indices[a..., i, b...], b...]; `axis` is where i stands.
+
+    Axes      x [A..., N, B...], indices [A..., I, B...] -> [A..., I, B...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    indices   i64 or i32
+    axis      the axis of x that is indexed
+    Special   sizes other than that of the axis broadcast; bits are kept; an index outside 0..N-1 is
+              an error and nothing is written; negative ones do not wrap
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    array API 2024.12 take_along_axis; ONNX GatherElements, opset 13
+    """
+
+
+@_op("scatter")
+def scatter(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    /,
+    *,
+    axis: int,
+    reduction: Literal["none", "add", "max", "min", "multiply"],
+    out: Array | None = None,
+) -> Array:
+    """out = x, then each out[a..., indices[a..., i, b...], b...] is joined with updates[a..., i,
+    b...].
+
+    Axes       x [A..., N, B...], indices [C..., I, D...], updates [C..., I, D...] -> [A..., N,
+               B...]
+    Dtypes     f32, f64, i64, i32, i8, u64, u32, u8, bool, f16, bf16 (computed in f32)
+    indices    i64 or i32; sizes up to those of x
+    axis       the axis of x that is indexed
+    reduction  none replaces: of equal indices the last one along the axis wins
+    Special    all repeated indices count, but for none, where the last wins; NaN propagates through
+               max and min; integers wrap; bool with none only; an index outside 0..N-1 is an error
+               and nothing is written; negative ones do not wrap
+    Aliasing   out may be exactly the first input
+    Bound      scatter of anyhal.conformance.tolerance
+    Source     ONNX ScatterElements, opset 18; which of equal indices wins is ours
+    """
+
+
+@_op("slice_update")
+def slice_update(
+    x: Array,
+    update: Array,
+    /,
+    positions: Array | None = None,
+    *,
+    starts: tuple[int, ...] | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = x, but update from `starts` (or `positions`) on.
+
+    Axes       x [N...], update [U...], positions [rank of x] (optional) -> [N...]
+    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    update     sizes up to those of x
+    positions  i64 or i32; in place of starts
+    starts     first element of the block, for each axis
+    Special    bits are kept; a start outside 0..N-U is an error and nothing is written; negative
+               ones do not wrap
+    Aliasing   out may be exactly the first input
+    Bound      exact of anyhal.conformance.tolerance
+    Source     StableHLO dynamic_update_slice, without its clamping
+    """
+
+
+@_op("pad")
+def pad(
+    x: Array,
+    /,
+    value: Array | None = None,
+    *,
+    pads: tuple[int, ...],
+    mode: Literal["constant", "reflect", "edge", "wrap"] = "constant",
+    out: Array | None = None,
+) -> Array:
+    """out = x with a border; a negative pad cuts off, before the border is made.
+
+    Axes      x [N...], value [] (optional) -> [before + N + after...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    value     of the border with mode constant; 0 by default
+    pads      elements before each axis, then elements after each axis
+    mode      reflect does not repeat the border element; reflect and wrap may go round
+    Special   bits are kept; the border of nothing is an error except with mode constant
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    ONNX Pad, opset 19; NumPy pad where the border is wider than x
+    """
+
+
+@_op("one_hot")
+def one_hot(
+    indices: Array,
+    /,
+    *,
+    depth: int,
+    axis: int = -1,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = on_value where the new axis counts indices, else off_value.
+
+    Axes      indices [A..., B...] -> [A..., depth, B...]
+    Dtypes    i64, i32
+    indices   i64 or i32
+    depth     size of the new axis
+    axis      where the new axis goes
+    dtype     output dtype; float32 by default
+    Special   an index outside 0..depth-1 is an error and nothing is written; negative ones do not
+              wrap; a value that an integer or bool output cannot hold is refused
+    Aliasing  out may not overlap an input
+    Bound     rounding of anyhal.conformance.tolerance
+    Source    ONNX OneHot, opset 11, without its rule for indices outside
+    """
+
+
+@_op("stack")
+def stack(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None) -> Array:
+    """out = the arrays side by side along a new axis, `axis`.
+
+    Axes      arrays [A..., B...] -> [A..., number of arrays, B...]
+    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    arrays    a list; one dtype, one shape
+    axis      where the new axis goes
+    Special   bits are kept
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    array API 2024.12 stack
+    """
+
+
+@_op("conv")
+def conv(
+    x: Array,
+    w: Array,
+    /,
+    bias: Array | None = None,
+    residual: Array | None = None,
+    *,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    groups: int = 1,
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"] = "none",
+    out: Array | None = None,
+) -> Array:
+    """out[n, o, p] = act(sum over c, k of x[n, c, p * stride - before + dilation * k] * w[o, c, k]
+    + bias[o]) + residual[n, o, p], with the channels of o's group.
+
+    Axes       x [N, C, S...], w [O, C/groups, K...], bias [O] (optional), residual [N, O, P...]
+               (optional) -> [N, O, P...]
+    Dtypes     f32, f64, f16, bf16 (computed in f32)
+    x          one to three spatial axes
+    residual   broadcasts
+    out        P = (S + pads - (K - 1) * dilation - 1) // stride + 1
+    strides    one number for each spatial axis; 1 by default
+    pads       elements before each spatial axis, then elements after each; 0 by default
+    dilations  one number for each spatial axis; 1 by default
+    groups     divides C and O
+    Special    a cross-correlation: the kernel is not flipped; padding is zeros, which take part (0
+               times an infinite weight is NaN); rounded once at the end; a kernel larger than the
+               padded input is an error
+    Aliasing   out may not overlap an input
+    Bound      conv of anyhal.conformance.tolerance
+    Source     ONNX Conv, opset 22, with the epilogue of matmul_epilogue
+    """
+
+
+@_op("conv_transpose")
+def conv_transpose(
+    x: Array,
+    w: Array,
+    /,
+    bias: Array | None = None,
+    *,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    output_padding: tuple[int, ...] | None = None,
+    groups: int = 1,
+    out: Array | None = None,
+) -> Array:
+    """out[n, o, p * stride - before + dilation * k] += x[n, c, p] * w[c, o, k], with the channels
+    of o's group; bias[o] everywhere.
+
+    Axes            x [N, C, S...], w [C, O/groups, K...], bias [O] (optional) -> [N, O, P...]
+    Dtypes          f32, f64, f16, bf16 (computed in f32)
+    x               one to three spatial axes
+    out             P = (S - 1) * stride + (K - 1) * dilation + 1 - pads + output_padding
+    strides         one number for each spatial axis; 1 by default
+    pads            elements before each spatial axis, then elements after each; 0 by default
+    dilations       one number for each spatial axis; 1 by default
+    output_padding  more elements after each spatial axis, fewer than its stride or dilation; 0 by
+                    default
+    groups          divides C
+    Special         the transpose of conv: pads cut off; what no element reaches is 0 plus bias;
+                    only products of elements of x count, so no zero meets an infinite weight;
+                    rounded once at the end
+    Aliasing        out may not overlap an input
+    Bound           conv of anyhal.conformance.tolerance
+    Source          ONNX ConvTranspose, opset 22, without its automatic pads
+    """
+
+
+@_op("max_pool")
+def max_pool(
+    x: Array,
+    /,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    ceil_mode: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """out[n, c, p] = max over k of x[n, c, p * stride - before + dilation * k].
+
+    Axes       x [N, C, S...] -> [N, C, P...]
+    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    x          one to three spatial axes
+    out        P = (S + pads - (K - 1) * dilation - 1) // stride + 1
+    kernel     one number for each spatial axis
+    strides    one number for each spatial axis
+    pads       elements before each spatial axis, then elements after each; 0 by default
+    dilations  one number for each spatial axis; 1 by default
+    ceil_mode  keep a last window that leaves the padded input, if it begins before the end pad
+    Special    NaN if any is NaN; padding never wins; a window that lies in the padding alone is an
+               error
+    Aliasing   out may not overlap an input
+    Bound      selection of anyhal.conformance.tolerance
+    Source     ONNX MaxPool, opset 22, values only
+    """
+
+
+@_op("avg_pool")
+def avg_pool(
+    x: Array,
+    /,
+    *,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    count_include_pad: bool,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    ceil_mode: bool = False,
+    out: Array | None = None,
+) -> Array:
+    """out[n, c, p] = mean over k of x[n, c, p * stride - before + dilation * k].
+
+    Axes               x [N, C, S...] -> [N, C, P...]
+    Dtypes             f32, f64, f16, bf16 (computed in f32)
+    x                  one to three spatial axes
+    out                P = (S + pads - (K - 1) * dilation - 1) // stride + 1
+    kernel             one number for each spatial axis
+    strides            one number for each spatial axis
+    pads               elements before each spatial axis, then elements after each; 0 by default
+    dilations          one number for each spatial axis; 1 by default
+    ceil_mode          keep a last window that leaves the padded input, if it begins before the end
+                       pad
+    count_include_pad  whether padding counts as zeros; what ceil_mode adds past the pads never does
+    Special            NaN spreads over its windows; a window that lies in the padding alone is an
+                       error; rounded once at the end
+    Aliasing           out may not overlap an input
+    Bound              avg_pool of anyhal.conformance.tolerance
+    Source             ONNX AveragePool, opset 22
+    """
+
+
+@_op("resize")
+def resize(
+    x: Array,
+    /,
+    *,
+    sizes: tuple[int, ...],
+    mode: Literal["nearest", "linear"],
+    coordinates: Literal["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"],
+    rounding: Literal["none", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] = "none",
+    out: Array | None = None,
+) -> Array:
+    """out = x at the coordinates that each output element has in x, along the last axes.
+
+    Axes         x [A..., S...] -> [A..., sizes...]
+    Dtypes       f32, f64, i64, i32, i8, u64, u32, u8, bool, f16, bf16 (computed in f32)
+    sizes        of the last one to three axes; the scale is exactly size / S
+    coordinates  of element o: half_pixel (o + 1/2) S / size - 1/2; pytorch_half_pixel the same, but
+                 0 when size is 1; align_corners o (S - 1) / (size - 1); asymmetric o S / size
+    rounding     of the coordinate; required with nearest, and only there
+    Special      coordinates are exact fractions, held inside x; nearest keeps bits and takes every
+                 dtype, linear floats; a neighbour of weight 0 has no part, NaN included; rounded
+                 once
+    Aliasing     out may not overlap an input
+    Bound        resize of anyhal.conformance.tolerance
+    Source       ONNX Resize, opset 19, sizes only
     """

@@ -344,3 +344,21 @@ def test_reprs_say_what_and_where() -> None:
     assert repr(scope) == f"use(device='{where.name}', fallback='never')"
     with scope:
         assert repr(context.current()) == f"Choice('{where.name}', fallback='never')"
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("cuts", [1, 2, [2], [0, 1, 1, 6], []])
+def test_split_copies_the_parts_that_numpy_cuts(axis: int, cuts: Any) -> None:
+    values = np.arange(36, dtype=np.float32).reshape(6, 6)
+    whole = hal.asarray(values)
+    found = hal.split(whole, cuts, axis=axis)
+    want = np.split(values, cuts, axis=axis)
+    assert [f.numpy().tolist() for f in found] == [w.tolist() for w in want]
+    hal.subtract(whole, whole, out=whole)
+    assert [f.numpy().tolist() for f in found] == [w.tolist() for w in want]
+
+
+@pytest.mark.parametrize("cuts", [0, 4, [3, 2], [7], [-1]])
+def test_split_refuses_what_it_cannot_cut(cuts: Any) -> None:
+    with pytest.raises(hal.InvalidArgumentError, match="split: .*f32"):
+        hal.split(hal.zeros((6, 2)), cuts)

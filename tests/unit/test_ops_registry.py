@@ -32,6 +32,19 @@ IDS = (
     *("rope", "embedding", "cache_append", "argmax", "concat", "log_softmax", "logsumexp"),
     *("layer_norm", "group_norm", "batch_norm", "cumsum", "argmin", "topk", "sort", "clip"),
 )
+LATER = {
+    31: "take_along_axis",
+    32: "scatter",
+    33: "slice_update",
+    34: "pad",
+    35: "one_hot",
+    36: "stack",
+    40: "conv",
+    41: "conv_transpose",
+    42: "max_pool",
+    43: "avg_pool",
+    44: "resize",
+}
 CHOICES = {
     "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
     "ceil round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu "
@@ -44,6 +57,11 @@ CHOICES = {
     "activation": "none relu gelu gelu_tanh silu sigmoid tanh",
     "causal": "none first_key last_key",
     "pairing": "half_split interleaved",
+    "scatter_reduction": "none add max min multiply",
+    "pad_mode": "constant reflect edge wrap",
+    "resize_mode": "nearest linear",
+    "resize_coordinates": "half_pixel pytorch_half_pixel align_corners asymmetric",
+    "resize_rounding": "none round_prefer_floor round_prefer_ceil floor ceil",
 }
 
 
@@ -52,7 +70,7 @@ def every_op(test: Any) -> Any:
 
 
 def test_ids_are_the_released_ones() -> None:
-    assert {s.id: s.name for s in SPECS} == dict(enumerate(IDS, 1))
+    assert {s.id: s.name for s in SPECS} == dict(enumerate(IDS, 1)) | LATER
     found = {a.c_enum: dict(a.choices) for s in SPECS for a in s.attrs if a.kind == "enum"}
     released = {e: {w: i for i, w in enumerate(t.split(), 1)} for e, t in CHOICES.items()}
     assert found == released
@@ -299,6 +317,148 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
     ("argmax", [dense("f32", 2, 0)], {}, InvalidArgumentError, "empty along axis"),
     ("concat", [F, dense("f32", 2, 4)], {}, InvalidArgumentError, r"arrays\[1\]"),
     ("fill", [dense("f32")], {}, InvalidArgumentError, "out="),
+    *[
+        ("take_along_axis", [F, indices], {"axis": 1}, InvalidArgumentError, "rank of x")
+        for indices in (dense("i64", 3), dense("i64", 3, 1))
+    ],
+    ("take_along_axis", [F, F], {"axis": 1}, UnsupportedError, "indices"),
+    (
+        "scatter",
+        [F, dense("i64", 3, 3), dense("f32", 3, 3)],
+        {"axis": 1, "reduction": "none"},
+        InvalidArgumentError,
+        "sizes up to its own",
+    ),
+    (
+        "scatter",
+        [F, dense("i64", 2, 3), F],
+        {"axis": 1, "reduction": "multipy"},
+        InvalidArgumentError,
+        "did you mean 'multiply'",
+    ),
+    (
+        "scatter",
+        [dense("bool", 3), dense("i64", 3), dense("bool", 3)],
+        {"axis": 0, "reduction": "add"},
+        UnsupportedError,
+        "x is bool",
+    ),
+    *[
+        ("slice_update", [F, F, positions], {"starts": starts}, InvalidArgumentError, text)
+        for positions, starts, text in (
+            (None, None, "said nowhere"),
+            (dense("i64", 2), (0, 0), "said twice"),
+            (dense("i64", 3), None, "rank of x"),
+            (None, (0, 1), "starts="),
+            (None, (0, -1), "negative"),
+        )
+    ],
+    ("slice_update", [F, dense("f32", 3, 3), None], {}, InvalidArgumentError, "no larger sizes"),
+    ("pad", [F, None], {"pads": (1, 2)}, InvalidArgumentError, "must be 4 numbers"),
+    ("pad", [F, None], {"pads": (0, -2, 0, -2)}, InvalidArgumentError, "elements left"),
+    (
+        "pad",
+        [dense("f32", 0), None],
+        {"pads": (1, 0), "mode": "edge"},
+        InvalidArgumentError,
+        "too few",
+    ),
+    (
+        "pad",
+        [F, dense("f32")],
+        {"pads": (0,) * 4, "mode": "wrap"},
+        InvalidArgumentError,
+        "mode='constant'",
+    ),
+    ("one_hot", [F], {"depth": 3}, UnsupportedError, "indices"),
+    ("one_hot", [dense("i64", 2)], {"depth": -1}, InvalidArgumentError, "negative"),
+    ("one_hot", [dense("i64", 2)], {"depth": 3, "axis": 2}, InvalidArgumentError, "axis 2"),
+    (
+        "one_hot",
+        [dense("i64", 2)],
+        {"depth": 3, "dtype": "int8", "on_value": 0.5},
+        InvalidArgumentError,
+        "on_value=0.5",
+    ),
+    ("stack", [F, dense("f32", 2, 4)], {}, InvalidArgumentError, r"arrays\[1\]"),
+    ("stack", [F, F], {"axis": 3}, InvalidArgumentError, "axis 3"),
+    *[
+        (
+            "conv",
+            [dense("f32", *x), dense("f32", *w), None, None],
+            attrs,
+            InvalidArgumentError,
+            text,
+        )
+        for x, w, attrs, text in (
+            ((2, 3), (2, 3), {}, "one to three spatial"),
+            ((2, 3, 4), (2, 3, 1, 1), {}, "needs 3 dims"),
+            ((2, 4, 4), (2, 3, 1), {}, "groups=1 does not fit"),
+            ((2, 4, 4), (3, 2, 1), {"groups": 2}, "groups=2 does not fit"),
+            ((2, 4, 4), (2, 4, 1), {"groups": 0}, "groups=0 does not fit"),
+            ((2, 4, 4), (2, 4, 5), {}, "reaches over 5 elements"),
+            ((2, 4, 4), (2, 4, 3), {"strides": (0,)}, r"strides=\(0,\)"),
+            ((2, 4, 4), (2, 4, 3), {"pads": (-1, 0)}, "pads="),
+            ((2, 4, 4), (2, 4, 3), {"pads": (1,)}, "must be 2 numbers"),
+            ((2, 4, 4), (2, 4, 3), {"activation": "relo"}, "did you mean 'relu'"),
+        )
+    ],
+    *[
+        (
+            "conv_transpose",
+            [dense("f32", *x), dense("f32", *w), None],
+            attrs,
+            InvalidArgumentError,
+            text,
+        )
+        for x, w, attrs, text in (
+            ((2, 4, 4), (2, 4, 1), {}, "does not fit"),
+            ((2, 4, 4), (4, 2, 1), {"groups": 3}, "does not fit"),
+            ((2, 4, 4), (4, 2, 1), {"output_padding": (1,)}, "below stride or dilation"),
+            ((2, 4, 2), (4, 2, 1), {"pads": (1, 1)}, "would have 0 elements"),
+        )
+    ],
+    ("conv_transpose", [F, F, None], {}, InvalidArgumentError, "one to three spatial"),
+    *[
+        (
+            name,
+            [dense("f32", 1, 1, 3)],
+            {"strides": (1,), "count_include_pad": True, **attrs},
+            InvalidArgumentError,
+            text,
+        )
+        for name in ("max_pool", "avg_pool")
+        for attrs, text in (
+            ({"kernel": (4,)}, "reaches over 4"),
+            ({"kernel": (2, 2)}, "must be 1 numbers"),
+            ({"kernel": (2,), "pads": (2, 0)}, "padding alone"),
+        )
+    ],
+    ("avg_pool", [dense("i32", 1, 1, 3)], {"kernel": (1,), "strides": (1,)}, UnsupportedError, "x"),
+    *[
+        ("resize", [F], {"coordinates": "half_pixel", **attrs}, InvalidArgumentError, text)
+        for attrs, text in (
+            ({"mode": "nearest", "sizes": (3,)}, "rounding='none'"),
+            ({"mode": "linear", "sizes": (3,), "rounding": "floor"}, "rounding='floor'"),
+            ({"mode": "linear", "sizes": ()}, "one to three"),
+            ({"mode": "linear", "sizes": (-1,)}, "one to three"),
+            ({"mode": "linaer", "sizes": (1,)}, "did you mean 'linear'"),
+        )
+    ],
+    (
+        "resize",
+        [dense("f32", 2, 0)],
+        {"coordinates": "asymmetric", "mode": "linear", "sizes": (3,)},
+        InvalidArgumentError,
+        "axis of size 0",
+    ),
+    (
+        "resize",
+        [dense("i32", 2)],
+        {"coordinates": "asymmetric", "mode": "linear", "sizes": (3,)},
+        UnsupportedError,
+        "x is i32",
+    ),
 ]
 
 
@@ -320,7 +480,7 @@ def test_wrong_calls_say_where_why_and_what_to_do(
 
 
 def test_every_op_refuses_something_in_the_table_above() -> None:
-    assert {row[0] for row in WRONG} == set(IDS) - {"copy"}
+    assert {row[0] for row in WRONG} == {*IDS, *LATER.values()} - {"copy"}
     assert ops.lookup("copy").infer([dense("q4_1", 2, 32)], {}) == dense("q4_1", 2, 32)
 
 

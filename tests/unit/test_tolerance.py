@@ -188,3 +188,27 @@ def test_integers_are_exact_and_shapes_count() -> None:
     assert mismatch(big, big, np.zeros(1), i64) is None
     assert mismatch(big, big - 1, np.zeros(1), i64) is not None
     assert compare([1.0, 2.0], [[1.0, 2.0]]) == "shape [2] instead of [1, 2]"
+
+
+def test_broken_windows_are_caught() -> None:
+    x, w = RNG.standard_normal((2, 4, 9)).astype(np.float32), RNG.standard_normal((6, 2, 3))
+    attrs = {"groups": 2, "strides": (2,), "pads": (1, 1)}
+    inputs, spec = (x, w.astype(np.float32)), ops.lookup("conv")
+    good = spec.reference(*inputs, **attrs)
+    assert judge("conv", inputs, attrs, good.astype(np.float32)) is None
+    for wrong in (
+        good.astype(np.float16),
+        spec.reference(x, inputs[1][..., ::-1], **attrs),  # a flipped kernel
+        spec.reference(x, inputs[1][[3, 4, 5, 0, 1, 2]], **attrs),  # groups exchanged
+    ):
+        assert judge("conv", inputs, attrs, wrong.astype(np.float32)) is not None
+    pool, attrs = ops.lookup("avg_pool"), {"kernel": (3,), "strides": (2,), "pads": (1, 1)}
+    good, other = (pool.reference(x, **attrs, count_include_pad=c) for c in (True, False))
+    attrs["count_include_pad"] = True
+    assert judge("avg_pool", (x,), attrs, good.astype(np.float32)) is None
+    assert judge("avg_pool", (x,), attrs, other.astype(np.float32)) is not None
+    assert judge("avg_pool", (x,), attrs, good.astype(np.float16).astype(np.float32)) is not None
+    attrs = {"sizes": (13,), "mode": "linear", "coordinates": "half_pixel"}
+    good = ops.lookup("resize").reference(x, **attrs)
+    assert judge("resize", (x,), attrs, good.astype(np.float32)) is None
+    assert judge("resize", (x,), attrs, good.astype(np.float16).astype(np.float32)) is not None

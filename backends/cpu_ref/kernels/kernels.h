@@ -78,6 +78,29 @@ void sort(const Call& call);
 uint64_t sort_workspace(const Desc& desc);
 Answer clip_fits(const Desc& desc);
 void clip(const Call& call);
+Answer take_along_axis_fits(const Desc& desc);
+void take_along_axis(const Call& call);
+Answer scatter_fits(const Desc& desc);
+void scatter(const Call& call);
+uint64_t scatter_workspace(const Desc& desc);
+Answer slice_update_fits(const Desc& desc);
+void slice_update(const Call& call);
+Answer pad_fits(const Desc& desc);
+void pad(const Call& call);
+Answer one_hot_fits(const Desc& desc);
+void one_hot(const Call& call);
+Answer stack_fits(const Desc& desc);
+void stack(const Call& call);
+Answer conv_fits(const Desc& desc);
+void conv(const Call& call);
+Answer conv_transpose_fits(const Desc& desc);
+void conv_transpose(const Call& call);
+Answer max_pool_fits(const Desc& desc);
+void max_pool(const Call& call);
+Answer avg_pool_fits(const Desc& desc);
+void avg_pool(const Call& call);
+Answer resize_fits(const Desc& desc);
+void resize(const Call& call);
 
 }  // namespace hal::cpu_ref
 

@@ -186,11 +186,16 @@ def _epilogue(c: _Case) -> Any:
     scale = _WIDE(np.float32(c.attrs["scale"]))
     value, error = np.matmul(a, b) * scale, _product(c, a, b) * np.abs(scale)
     error = error + u * np.abs(value)
-    bias, multiplier, residual = c.value(2), c.value(3), c.value(4)
+    return _finished(c, value, error, c.value(2), c.value(3), c.value(4))
+
+
+def _finished(c: _Case, value: Any, error: Any, bias: Any, multiplier: Any, residual: Any) -> Any:
+    """A product's error through the epilogue."""
+    u = c.acc.u
     if bias is not None:
         value = value + bias
         error = error + u * np.abs(value)
-    act = c.attrs["activation"]
+    act = c.attrs.get("activation", "none")
     if act != "none":
         rounding = 8 * c.acc.ulp(value) + (4 * u * (np.abs(value) + 1) if act in GATED else 0)
         error = _LIPSCHITZ[act] * error + rounding
@@ -201,6 +206,32 @@ def _epilogue(c: _Case) -> Any:
     if residual is not None:
         error = error + u * (np.abs(value) + np.abs(residual))
     return _stored(c) + error
+
+
+def _conv(c: _Case) -> Any:
+    x, w, bias, residual = c.value(0), c.value(1), c.value(2), c.value(3)
+    rest = {k: v for k, v in c.attrs.items() if k != "activation"}
+    terms = w.size // max(1, w.shape[0] if c.spec.name == "conv" else w.shape[1] * rest["groups"])
+    magnitude = c.spec.reference(np.abs(x), np.abs(w), **rest)
+    error = growth(terms) * c.acc.u * magnitude + terms * c.acc.theta
+    if bias is not None:
+        bias = np.reshape(bias, (-1, *(1,) * (x.ndim - 2)))
+    return _finished(c, c.spec.reference(x, w, **rest), error, bias, None, residual)
+
+
+def _avg_pool(c: _Case) -> Any:
+    magnitude = c.spec.reference(np.abs(c.value(0)), **c.attrs)
+    terms = int(np.prod(c.attrs["kernel"]))
+    return _stored(c) + growth(terms) * c.acc.u * magnitude + c.acc.u * np.abs(c.reference)
+
+
+def _resize(c: _Case) -> Any:
+    if c.attrs["mode"] == "nearest":
+        return _exact(c)
+    magnitude = c.spec.reference(np.abs(c.value(0)), **c.attrs)
+    # For each axis: a weight rounded, a product, a sum; and one more as second-order slack.
+    steps = 4 * len(c.attrs["sizes"])
+    return _stored(c) + steps * (c.acc.u * magnitude + c.acc.theta)
 
 
 def _scatter_add(c: _Case) -> Any:
@@ -216,6 +247,18 @@ def _scatter_add(c: _Case) -> Any:
 def _named(c: _Case, name: str) -> Any:
     """Operand `name` as wide numbers, or None."""
     return c.value(next(i for i, a in enumerate(c.spec.inputs) if a.name == name))
+
+
+def _scatter(c: _Case) -> Any:
+    reduction = c.attrs["reduction"]
+    if c.out.kind != "float" or reduction not in ("add", "multiply"):
+        return _exact(c)
+    x, updates, rest = c.value(0), c.value(2), (c.attrs["axis"], "add")
+    hits = c.spec.reference(np.zeros_like(x), c.inputs[1], np.ones_like(updates), *rest)
+    total = np.abs(c.reference)
+    if reduction == "add":
+        total = c.spec.reference(np.abs(x), c.inputs[1], np.abs(updates), *rest)
+    return _stored(c) + growth(hits + 1) * c.acc.u * total
 
 
 def _rms_norm(c: _Case) -> Any:
@@ -402,7 +445,12 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "reduce": _reduce,
     "contraction": _contraction,
     "epilogue": _epilogue,
+    "selection": _exact,  # which of two equal zeros is taken does not count
+    "conv": _conv,
+    "avg_pool": _avg_pool,
+    "resize": _resize,
     "scatter_add": _scatter_add,
+    "scatter": _scatter,
     "rms_norm": _rms_norm,
     "layer_norm": _layer_norm,
     "group_norm": _group_norm,

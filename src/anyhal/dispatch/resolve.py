@@ -492,7 +492,7 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
         # The contract's calls have a bounded number of operands: join in two steps.
         inner = {k: v for k, v in named.items() if k != "out"}
         parts = [native(given[i : i + 16], **inner) for i in range(0, len(given), 16)]
-        return native(parts, **named)
+        return arrays.OPS["concat"](parts, **named)
     return native(given, **named) if variadic else native(*given, **named)
 
 

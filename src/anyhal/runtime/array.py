@@ -6,6 +6,7 @@ The Array type itself is native (fields only); `methods` sets its methods on it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -16,7 +17,7 @@ import numpy as np
 from anyhal import _core
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
-from anyhal.ops._spec import TensorSpec, dense_strides, describe
+from anyhal.ops._spec import TensorSpec, dense_strides, describe, normalize_axis
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
 
@@ -631,3 +632,29 @@ def broadcast_to(a: Any, shape: Sequence[int]) -> Any:
     """The view with that shape; stretched dims have stride 0."""
     _needs_array("broadcast_to", a)
     return _view(a, spec_of(a).broadcast_to(_shape(shape)))
+
+
+def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0) -> list[Any]:
+    """Copies of consecutive parts along one axis: so many equal ones, or cut before each index."""
+    _needs_array("split", a)
+    spec = spec_of(a)
+    axis = normalize_axis("split", axis, spec)
+    size = spec.shape[axis]
+    if isinstance(indices_or_sections, int | np.integer):
+        parts = int(indices_or_sections)
+        if parts < 1 or size % parts:
+            raise InvalidArgumentError(
+                f"split: axis {axis} of {describe(spec)} does not divide into {parts} equal parts;"
+                " give the indices to cut at"
+            )
+        cuts = [size // parts * i for i in range(1, parts)]
+    else:
+        cuts = [int(i) for i in indices_or_sections]
+    ends = [0, *cuts, size]
+    if ends != sorted(ends):
+        raise InvalidArgumentError(
+            f"split: cutting axis {axis} of {describe(spec)} at {cuts}: indices must ascend from 0"
+            f" to {size}; correct them"
+        )
+    whole = (slice(None),) * axis
+    return [OPS["copy"](getitem(a, (*whole, slice(i, j)))) for i, j in itertools.pairwise(ends)]
