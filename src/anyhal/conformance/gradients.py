@@ -118,14 +118,16 @@ def _norm_error(c: _Case, centred: bool) -> tuple[Any, Any, Any, Any]:
     """(1 / root, x over it, their errors: relative for the first, absolute for the second)."""
     x, u = c.value(1), c.acc.u
     n = max(x.shape[-1], 1)
-    shift = _WIDE(0)  # of the mean
+    off = 0 * x
     if centred:
-        shift = u * (growth(n) * _total(np.abs(x)) / n + np.abs(_total(x) / n))
+        # The mean is taken off twice: the second time it is that of small differences.
+        first = growth(n) * u * _total(np.abs(x)) / n
         x = x - _total(x) / n
-    off = shift + u * np.abs(x) if centred else 0 * x
+        shift = (growth(n) + 1) * u * (_total(np.abs(x)) / n + first)
+        off = shift + 2 * u * (np.abs(x) + first)
     square = _total(x * x) / n + _WIDE(np.float32(c.attrs["eps"]))
     moved = _total(2 * np.abs(x) * off + off * off) / n
-    relative = (8 + 1 + 0.5 * np.sqrt(n)) * u + moved / (2 * square)
+    relative = (16 + 0.5 * np.sqrt(n)) * u + moved / (2 * square)
     factor = 1 / np.sqrt(square)
     unit = x * factor
     return factor, unit, relative, factor * off + np.abs(unit) * (relative + 2 * u)

@@ -12,7 +12,7 @@ import numpy as np
 from anyhal.dtypes import dtype
 from anyhal.ops import _draw as draw
 from anyhal.ops._checks import FLOATS, WIDE
-from anyhal.ops._gradient import dense, store, sum_rows, zeros
+from anyhal.ops._gradient import dense, normalised, store, sum_rows, zeros
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, LoweredOuts, OpSpec, Outs, Sample, TensorSpec
 from anyhal.ops._trace import Trace, Value
@@ -58,18 +58,15 @@ def decompose(
 
     acc = WIDE[x.dtype.short]
     d, v = trace.cast(dout, acc), trace.cast(x, acc)
-    v = trace.binary("subtract", v, mean(v))
-    eps = trace.constant(np.float32(attrs["eps"]), acc)
-    spread = trace.binary("add", mean(trace.binary("multiply", v, v)), eps)
-    factor = trace.unary("rsqrt", spread)
-    unit = trace.binary("multiply", v, factor)
+    row = normalised(trace, v, attrs["eps"], centred=True)
+    unit = row.unit
     g = d
     if weight is not None:
         g = trace.binary("multiply", d, trace.cast(weight, acc))
     along = mean(trace.binary("multiply", g, unit))
     across = trace.binary("subtract", g, mean(g))
     across = trace.binary("subtract", across, trace.binary("multiply", unit, along))
-    store(trace, "multiply", across, factor, dx)
+    store(trace, "multiply", trace.binary("multiply", across, row.factor), row.power, dx)
     if dweight is not None:
         sum_rows(trace, trace.binary("multiply", d, unit), dweight)
     if dbias is not None:
@@ -110,8 +107,14 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     nan = np.array([[1, np.nan, 2], [1, 2, 3]], np.float32)
     yield Sample("NaN stays in its row", (ones[:, :3], nan, None), eps)
     yield Sample("no rows", (ones[:0], ones[:0], ones[0]), eps)
-    offset = (1e4 + rng.standard_normal((2, 8))).astype(np.float32)
-    yield Sample("large mean", (ones, offset, ones[0]), eps)
+    d = rng.standard_normal((2, 16)).astype(np.float32)
+    for mean in (0, 100, 1e4):
+        offset = np.float32(mean) + np.arange(16, dtype=np.float32) * np.float32([[1e-3], [1]])
+        yield Sample(f"around {mean}", (d, offset, None), eps)
+    for scale in (1e30, 1e-30):
+        far = scale * np.array([[1, 2, 3, 4], [-3, 1, 0, 2]])
+        yield Sample(f"times {scale}", (d[:, :4], far.astype(np.float32), ones[0, :4]), eps)
+        yield Sample(f"equal {scale}", (d, 0 * d + np.float32(scale), None), eps)
 
 
 def random(rng: draw.Rng) -> Sample:

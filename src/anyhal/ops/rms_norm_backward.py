@@ -12,7 +12,7 @@ import numpy as np
 from anyhal.dtypes import dtype
 from anyhal.ops import _draw as draw
 from anyhal.ops._checks import FLOATS, WIDE, check_dtype, check_same_dtype, check_shape
-from anyhal.ops._gradient import dense, store, sum_rows, zeros
+from anyhal.ops._gradient import dense, normalised, store, sum_rows, zeros
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import (
     Arg,
@@ -71,16 +71,14 @@ def decompose(
         return
     acc = WIDE[x.dtype.short]
     d, v = trace.cast(dout, acc), trace.cast(x, acc)
-    mean = trace("reduce", trace.binary("multiply", v, v), fn="mean", axis=-1, keepdims=True)
-    eps = trace.constant(np.float32(attrs["eps"]), acc)
-    factor = trace.unary("rsqrt", trace.binary("add", mean, eps))
-    unit = trace.binary("multiply", v, factor)
+    row = normalised(trace, v, attrs["eps"], centred=False)
+    unit = row.unit
     g = d
     if weight is not None:
         g = trace.binary("multiply", d, trace.cast(weight, acc))
     along = trace("reduce", trace.binary("multiply", g, unit), fn="mean", axis=-1, keepdims=True)
     across = trace.binary("subtract", g, trace.binary("multiply", unit, along))
-    store(trace, "multiply", across, factor, dx)
+    store(trace, "multiply", trace.binary("multiply", across, row.factor), row.power, dx)
     if dweight is not None:
         sum_rows(trace, trace.binary("multiply", d, unit), dweight)
 
@@ -112,7 +110,12 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     nan = np.array([[1, np.nan, 2], [1, 2, 3]], np.float32)
     yield Sample("NaN stays in its row", (ones[:, :3], nan, None), eps)
     yield Sample("no rows", (ones[:0], ones[:0], ones[0]), eps)
-    yield Sample("large", (ones, 1e10 * ones, ones[0]), eps)
+    for scale in (1e30, 1e-30):
+        far = scale * np.array([[1, 2, 3, 4], [-3, 1, 0, 2]])
+        yield Sample(f"times {scale}", (ones[:, :4], far.astype(np.float32), ones[0, :4]), eps)
+        yield Sample(
+            f"times {scale} alone", (ones[:, :4], far.astype(np.float32), None), {"eps": 0}
+        )
 
 
 def random(rng: draw.Rng) -> Sample:
