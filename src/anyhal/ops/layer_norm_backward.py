@@ -109,7 +109,7 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("no rows", (ones[:0], ones[:0], ones[0]), eps)
     d = rng.standard_normal((2, 16)).astype(np.float32)
     for mean in (0, 100, 1e4):
-        offset = np.float32(mean) + np.arange(16, dtype=np.float32) * np.float32([[1e-3], [1]])
+        offset = (mean + np.arange(16) * [[1e-3], [1]]).astype(np.float32)
         yield Sample(f"around {mean}", (d, offset, None), eps)
     for scale in (1e30, 1e-30):
         far = scale * np.array([[1, 2, 3, 4], [-3, 1, 0, 2]])

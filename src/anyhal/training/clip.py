@@ -30,7 +30,7 @@ def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
         square = hal.sum(hal.multiply(x, x))
         total = square if total is None else hal.add(total, square)
     assert total is not None
-    norm = hal.sqrt(total)
+    norm: Array = hal.sqrt(total)
     # Written so that a norm of NaN goes on, and that what is short enough keeps its bits.
     share = hal.multiply(hal.reciprocal(norm), max_norm)
     scale = hal.where(hal.less_equal(norm, max_norm), 1.0, share)

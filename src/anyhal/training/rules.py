@@ -20,11 +20,11 @@ Gradients = Sequence[Array | None]
 Rule = Callable[[Any, Array], Gradients]
 
 
-def _one_minus(x: Array) -> Array:
+def _one_minus(x: Array) -> Any:
     return hal.add(hal.negative(x), 1.0)
 
 
-def _sum_to(d: Array, x: Any) -> Array | None:
+def _sum_to(d: Array, x: Any) -> Any:
     """d summed over what broadcasting stretched; None for a number."""
     if not isinstance(x, Array):
         return None
@@ -43,23 +43,23 @@ def _elementwise(derivative: Callable[[Array, Array], Array]) -> Rule:
     return lambda c, d: [hal.multiply(d, derivative(c.inputs[0], c.out))]
 
 
-def _sigmoid_slope(y: Array) -> Array:
+def _sigmoid_slope(y: Array) -> Any:
     return hal.multiply(y, _one_minus(y))
 
 
-def _silu(x: Array, _: Array) -> Array:
+def _silu(x: Array, _: Array) -> Any:
     s = hal.sigmoid(x)
     return hal.multiply(s, hal.add(hal.multiply(x, _one_minus(s)), 1.0))
 
 
-def _gelu(x: Array, _: Array) -> Array:
+def _gelu(x: Array, _: Array) -> Any:
     normal = hal.exp(hal.multiply(hal.multiply(x, x), -0.5))
     density = hal.multiply(hal.multiply(x, normal), 1 / math.sqrt(2 * math.pi))
     below = hal.multiply(hal.add(hal.erf(hal.multiply(x, math.sqrt(0.5))), 1.0), 0.5)
     return hal.add(below, density)
 
 
-def _gelu_tanh(x: Array, _: Array) -> Array:
+def _gelu_tanh(x: Array, _: Array) -> Any:
     # x * sigmoid(u) with u = 2 sqrt(2/pi) (x + 0.044715 x^3).
     k, square = 2 * math.sqrt(2 / math.pi), hal.multiply(x, x)
     s = hal.sigmoid(hal.multiply(x, hal.add(hal.multiply(square, 0.044715 * k), k)))
@@ -116,7 +116,7 @@ def _pow(a: Any, b: Any, out: Array, d: Array) -> tuple[Array, Array]:
 def _extreme(a: Any, b: Any, out: Array, d: Array) -> tuple[Array, Array]:
     """maximum and minimum: all to the one chosen, half to each of two equal ones."""
 
-    def share(x: Any, other: Any) -> Array:
+    def share(x: Any, other: Any) -> Any:
         chosen = hal.astype(hal.equal(out, x), dtype=d.dtype)
         both = hal.multiply(chosen, hal.astype(hal.equal(out, other), dtype=d.dtype))
         return hal.multiply(d, hal.subtract(chosen, hal.multiply(both, 0.5)))
@@ -142,7 +142,7 @@ def _axes(c: Any) -> tuple[int, ...]:
     return tuple(sorted(a % x.ndim for a in given))
 
 
-def _kept(c: Any, y: Array) -> Array:
+def _kept(c: Any, y: Array) -> Any:
     """An output or its gradient with the reduced axes as 1."""
     x, axes = c.inputs[0], _axes(c)
     return hal.reshape(y, tuple(1 if i in axes else n for i, n in enumerate(x.shape)))

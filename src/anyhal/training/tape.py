@@ -59,7 +59,7 @@ class Tape:
 
         return record
 
-    def index(self, x: Array, key: Any) -> Array:
+    def index(self, x: Array, key: Any) -> Any:
         """x[key], for slices and whole numbers."""
         return self._record("index", (x,), {"key": key})
 
