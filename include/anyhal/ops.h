@@ -37,6 +37,7 @@ typedef enum anyhal_op {
   ANYHAL_OP_LAYER_NORM_BACKWARD = 85,
   ANYHAL_OP_ATTENTION_BACKWARD = 86,
   ANYHAL_OP_EMBEDDING_BACKWARD = 88,
+  ANYHAL_OP_CONV_BACKWARD = 89,
   ANYHAL_OP_ADAMW_STEP = 90,
   ANYHAL_OP_SGD_STEP = 91,
 } anyhal_op;
@@ -282,6 +283,16 @@ typedef struct anyhal_attrs_attention_backward {
   float scale;
   int32_t causal;
 } anyhal_attrs_attention_backward;
+
+typedef struct anyhal_attrs_conv_backward {
+  uint32_t size;
+  uint32_t flags;
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t groups;
+  uint32_t reserved;
+} anyhal_attrs_conv_backward;
 
 typedef struct anyhal_attrs_adamw_step {
   uint32_t size;

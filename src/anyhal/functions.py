@@ -38,6 +38,7 @@ __all__ = [
     "cache_append",
     "ceil",
     "concat",
+    "conv_backward",
     "copy",
     "cos",
     "cross_entropy",
@@ -1559,6 +1560,41 @@ def embedding_backward(dout: Array, ids: Array, /, *, rows: int, out: Array | No
     Aliasing  out may not overlap an input
     Bound     embedding_backward of anyhal.conformance.tolerance
     Source    the derivative of ONNX Gather, opset 13, axis 0
+    """
+
+
+@_op("conv_backward")
+def conv_backward(
+    dout: Array,
+    x: Array,
+    w: Array,
+    /,
+    *,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    groups: int = 1,
+    bias: bool = True,
+    out: tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array, Array]:
+    """Of out[n, o, p] = sum over c, k of x[n, c, p * stride - before + dilation * k] * w[o, c, k] +
+    bias[o], with the channels of o's group: the gradients for x, w and bias.
+
+    Axes       dout [N, O, P...], x [N, C, S...], w [O, C/groups, K...] -> dx [N, C, S...], dw [O,
+               C/groups, K...], dbias [O]
+    Dtypes     f32, f64, f16, bf16 (computed in f32)
+    x          one to three spatial axes
+    dbias      with bias
+    strides    one number for each spatial axis; 1 by default
+    pads       elements before each spatial axis, then elements after each; 0 by default
+    dilations  one number for each spatial axis; 1 by default
+    groups     divides C and O
+    bias       also give dbias
+    Special    padding is zeros, which take part in dw (0 times an infinite dout is NaN); rounded
+               once at the end
+    Aliasing   out may not overlap an input
+    Bound      conv_backward of anyhal.conformance.tolerance
+    Source     the derivative of ONNX Conv, opset 22
     """
 
 

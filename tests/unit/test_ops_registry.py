@@ -34,7 +34,7 @@ IDS = (
 NUMBERS = dict(enumerate(IDS, 1))
 TRAINING = ("cross_entropy", "cross_entropy_backward", "softmax_backward", "log_softmax_backward")
 TRAINING += ("rms_norm_backward", "layer_norm_backward", "attention_backward")
-NUMBERS |= dict(enumerate(TRAINING, 80)) | {88: "embedding_backward"}
+NUMBERS |= dict(enumerate(TRAINING, 80)) | {88: "embedding_backward", 89: "conv_backward"}
 NUMBERS |= {90: "adamw_step", 91: "sgd_step"}
 CHOICES = {
     "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
@@ -312,6 +312,21 @@ WRONG += [
         {"beta1": 0.9, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.0},
         UnsupportedError,
         "m is",
+    ),
+    ("conv_backward", [F, F, F], {}, InvalidArgumentError, "one to three spatial axes"),
+    (
+        "conv_backward",
+        [dense("f32", 1, 2, 3), dense("f32", 1, 2, 3), dense("f32", 2, 2, 5)],
+        {"pads": (1, 0)},
+        InvalidArgumentError,
+        "leaves the padded x",
+    ),
+    (
+        "conv_backward",
+        [dense("f32", 1, 2, 3), dense("f32", 1, 2, 3), dense("f32", 2, 2, 1)],
+        {"strides": (1, 1)},
+        InvalidArgumentError,
+        "must be 1 numbers",
     ),
     ("sgd_step", [F, F, F, dense("f32", 1)], {"momentum": 0.0}, InvalidArgumentError, "lr is"),
 ]

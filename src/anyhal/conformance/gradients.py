@@ -227,6 +227,15 @@ def _embedding_backward(c: _Case) -> Any:
     return _stored(c) + growth(hits + 1) * c.acc.u * total
 
 
+def _conv_backward(c: _Case, i: int) -> Any:
+    """A product of magnitudes by the op itself: for x over features and taps, for w and bias over
+    batch and places."""
+    d, x, w = (np.abs(c.inputs[i]) for i in range(3))
+    total = c.spec.reference(d, x, w, **c.attrs)[i]
+    n = w.size // max(w.shape[1] * c.attrs["groups"], 1) if i == 0 else d.size // max(d.shape[1], 1)
+    return _stored(c) + growth(n) * c.acc.u * total + n * c.acc.theta
+
+
 def _moments(c: _Case) -> tuple[Any, Any, Any, Any]:
     """(m, its error, v, its error) after a step of Adam, before they are stored."""
     m, v, g = c.value(1), c.value(2), c.value(3)
@@ -283,6 +292,9 @@ BOUNDS_OF_TRAINING: dict[str, Callable[[_Case], Any]] = {
     "attention_backward_key": lambda c: _attention_side(c, "ds", "q"),
     "attention_backward_value": lambda c: _attention_side(c, "p", "d"),
     "embedding_backward": _embedding_backward,
+    "conv_backward": lambda c: _conv_backward(c, 0),
+    "conv_backward_weight": lambda c: _conv_backward(c, 1),
+    "conv_backward_bias": lambda c: _conv_backward(c, 2),
     "adamw_step": _adamw,
     "adamw_step_m": lambda c: _stored(c) + _moments(c)[1],
     "adamw_step_v": lambda c: _stored(c) + _moments(c)[3],
