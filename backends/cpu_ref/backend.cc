@@ -75,6 +75,8 @@ const sdk::Row kRows[] = {
      attention_backward_workspace},
     {ANYHAL_OP_EMBEDDING_BACKWARD, "embedding_backward", 0, sdk::kFloats, kNone,
      embedding_backward_fits, embedding_backward, embedding_backward_workspace},
+    {ANYHAL_OP_CONV_BACKWARD, "conv_backward", 1, sdk::kFloats, kHas<anyhal_attrs_conv_backward>,
+     conv_backward_fits, conv_backward, conv_backward_workspace},
     {ANYHAL_OP_ADAMW_STEP, "adamw_step", 0, sdk::kFloats, kHas<anyhal_attrs_adamw_step>,
      adamw_step_fits, adamw_step},
     {ANYHAL_OP_SGD_STEP, "sgd_step", 0, sdk::kFloats, kHas<anyhal_attrs_sgd_step>, sgd_step_fits,

@@ -1352,7 +1352,7 @@ def cross_entropy(
     reduction: Literal["none", "mean", "sum"],
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-    lse: bool = False,
+    return_lse: bool = False,
     out: tuple[Array | None, ...] | None = None,
 ) -> tuple[Array, Array]:
     """loss = lse(logits) - sum_c w_c * logits_c for each row, with w = (1 - label_smoothing) at the
@@ -1366,7 +1366,7 @@ def cross_entropy(
     reduction        none: one loss for each row; mean: over the rows that count; sum
     ignore_index     a row with this target does not count
     label_smoothing  this part of the weight is spread over all classes
-    lse              also give lse, which is the second
+    return_lse       whether there is a second output
     Special          a row that does not count is 0 whatever its logits hold; the mean of no rows is
                      NaN; a row of -inf, and one with +inf or NaN, gives NaN; a target of -inf gives
                      +inf; a target outside 0..C-1 that is not ignore_index is an error and nothing

@@ -26,7 +26,12 @@ CAUSAL = {"none": 1, "first_key": 2, "last_key": 3}
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
     dout, q, k, v, kv_length, mask = inputs
     assert dout is not None and q is not None
-    out = attention.infer([q, k, v, kv_length, mask], attrs)
+    # What attention itself refuses; what it may have besides is left out.
+    op = attention.SPEC
+    operands = [q, k, v, kv_length, mask, *(None,) * (len(op.inputs) - 5)]
+    full = {a.name: attrs.get(a.name, a.default) for a in op.attrs}
+    out = op.infer_outs(operands, full)[0]
+    assert out is not None
     check_same_dtype(NAME, q, dout)
     check_shape(NAME, "dout", dout, out.shape, "[B,H,T,Dv]")
     return dense(q), dense(k), dense(v)

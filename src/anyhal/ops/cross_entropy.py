@@ -89,7 +89,7 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs
     assert logits is not None and targets is not None
     acc = dtype(WIDE[logits.dtype.short])
     loss = targets.shape if attrs["reduction"] == "none" else ()
-    lse = TensorSpec.dense(acc, targets.shape) if attrs["lse"] else None
+    lse = TensorSpec.dense(acc, targets.shape) if attrs["return_lse"] else None
     return TensorSpec.dense(acc, loss), lse
 
 
@@ -191,7 +191,7 @@ def reference(
     reduction: str,
     ignore_index: int = IGNORE_INDEX,
     label_smoothing: float = 0.0,
-    lse: bool = False,
+    return_lse: bool = False,
 ) -> tuple[Any, Any]:
     x = wide(logits)
     weight, ignored = weights(targets, x.shape[-1], ignore_index, label_smoothing)
@@ -208,7 +208,7 @@ def reference(
             found = row.sum()
         if reduction == "mean":
             found = found / np.sum(~ignored, dtype=x.dtype)
-        return found, (total + top)[..., 0] if lse else None
+        return found, (total + top)[..., 0] if return_lse else None
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
@@ -218,14 +218,14 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         for reduction in REDUCTIONS:
             attrs = {"reduction": reduction}
             yield Sample(f"{reduction} {name}", (x, targets), attrs)
-            smooth = {**attrs, "label_smoothing": 0.1, "lse": True}
+            smooth = {**attrs, "label_smoothing": 0.1, "return_lse": True}
             yield Sample(f"{reduction} smooth {name}", (x, targets.astype(np.int32)), smooth)
         few = np.where(rng.random((4, 3)) < 0.5, -100, targets)
         few[0, 0] = -100
-        yield Sample(f"ignored {name}", (x, few), {"reduction": "mean", "lse": True})
+        yield Sample(f"ignored {name}", (x, few), {"reduction": "mean", "return_lse": True})
     f32, inf = np.float32, np.inf
     rows = np.array([[-inf, 1, 2], [-inf] * 3, [inf, 1, 2], [np.nan, 0, 0], [5e4, 0, -5e4]], f32)
-    none = {"reduction": "none", "lse": True}
+    none = {"reduction": "none", "return_lse": True}
     yield Sample("special rows", (rows, np.array([1, 0, 1, 2, 2])), none)
     yield Sample("target of -inf", (rows[:1], np.array([0])), none)
     padded = {"reduction": "sum", "ignore_index": 2}
@@ -235,7 +235,7 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("one row", (rows[4], np.array(1)), {"reduction": "mean"})
     for reduction in REDUCTIONS:
         empty = (rows[:0], np.zeros(0, np.int64))
-        yield Sample(f"{reduction} of no rows", empty, {"reduction": reduction, "lse": True})
+        yield Sample(f"{reduction} of no rows", empty, {"reduction": reduction, "return_lse": True})
 
 
 def random(rng: draw.Rng) -> Sample:
@@ -246,7 +246,7 @@ def random(rng: draw.Rng) -> Sample:
     attrs = {
         "reduction": draw.one_of(rng, REDUCTIONS),
         "label_smoothing": draw.one_of(rng, [0.0, 0.0, 0.2]),
-        "lse": bool(rng.integers(2)),
+        "return_lse": bool(rng.integers(2)),
     }
     targets = targets.astype(draw.one_of(rng, [np.int64, np.int32]))
     return Sample("", (draw.values(rng, (*lead, classes), short), targets), attrs)
@@ -263,7 +263,10 @@ SPEC = OpSpec(
     more_outputs=(
         Arg("lse", "[...]", doc="log(sum(exp(logits))) of every row", bound="cross_entropy_lse"),
     ),
-    attrs=(*ATTRS, Attr("lse", "bool", default=False, doc="also give lse, which is the second")),
+    attrs=(
+        *ATTRS,
+        Attr("return_lse", "bool", default=False, doc="whether there is a second output"),
+    ),
     dtypes={name: WIDE[name] for name in FLOATS},
     special="a row that does not count is 0 whatever its logits hold; the mean of no rows is NaN; "
     "a row of -inf, and one with +inf or NaN, gives NaN; a target of -inf gives +inf; a target "

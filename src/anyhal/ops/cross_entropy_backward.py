@@ -107,12 +107,12 @@ def reference(
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
     for case in loss_op.samples(rng):
         logits, targets = case.inputs
-        attrs = {k: v for k, v in case.attrs.items() if k != "lse"}
+        attrs = {k: v for k, v in case.attrs.items() if k != "return_lse"}
         acc = dtype(WIDE[dtype(logits.dtype).short]).numpy
         dims = targets.shape if attrs["reduction"] == "none" else ()
         dloss = np.asarray(rng.standard_normal(dims)).astype(acc)
         lse = None
-        if case.attrs.get("lse"):
+        if case.attrs.get("return_lse"):
             lse = loss_op.reference(logits, targets, **case.attrs)[1].astype(acc)
         yield Sample(case.label, (logits, targets, dloss, lse), attrs)
 
@@ -120,11 +120,11 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
 def random(rng: draw.Rng) -> Sample:
     case = loss_op.random(rng)
     logits, targets = case.inputs
-    attrs = {k: v for k, v in case.attrs.items() if k != "lse"}
+    attrs = {k: v for k, v in case.attrs.items() if k != "return_lse"}
     acc = WIDE[dtype(logits.dtype).short]
     dloss = draw.values(rng, targets.shape if attrs["reduction"] == "none" else (), acc)
     lse = None
-    if case.attrs["lse"]:
+    if case.attrs["return_lse"]:
         lse = loss_op.reference(logits, targets, **case.attrs)[1].astype(dtype(acc).numpy)
     return Sample("", (logits, targets, dloss, lse), attrs)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 import anyhal as hal
 from anyhal import Array
+from anyhal.errors import InvalidArgumentError
 
 Gradients = Sequence[Array | None]
 Rule = Callable[[Any, Array], Gradients]
@@ -219,7 +220,7 @@ def _logsumexp(c: Any, d: Array) -> Gradients:
 
 def _cross_entropy(c: Any, d: Array) -> Gradients:
     logits, targets = c.inputs
-    attrs = {k: v for k, v in c.attrs.items() if k != "lse"}
+    attrs = {k: v for k, v in c.attrs.items() if k != "return_lse"}
     lse = c.outputs[1:2]
     return [hal.cross_entropy_backward(logits, targets, d, *lse, **attrs), None]
 
@@ -252,13 +253,32 @@ def _layer_norm(c: Any, d: Array) -> Gradients:
 
 
 def _attention(c: Any, d: Array) -> Gradients:
-    return [*hal.attention_backward(d, *c.inputs, **c.attrs), None, None]
+    known = {k: c.attrs[k] for k in ("scale", "causal")}
+    besides = [k for k, v in c.attrs.items() if v and k not in (*known, "return_lse")]
+    if besides or any(x is not None for x in c.inputs[5:]):
+        raise InvalidArgumentError(
+            f"gradients: attention with {', '.join(besides) or 'sinks'} has no rule; leave it out "
+            "where gradients are wanted"
+        )
+    return [*hal.attention_backward(d, *c.inputs[:5], **known), None, None]
 
 
 def _rope(c: Any, d: Array) -> Gradients:
     """A turn by the opposite angle, which is the gradient of a turn."""
     attrs = {**c.attrs, "position_scale": -c.attrs.get("position_scale", 1.0)}
     return [hal.rope(d, *c.inputs[1:], **attrs), None, None]
+
+
+def _conv(c: Any, d: Array) -> Gradients:
+    x, w, bias, residual = _operands(c, 4)
+    if c.attrs.get("activation", "none") != "none":
+        raise InvalidArgumentError(
+            f"gradients: conv with activation={c.attrs['activation']!r} has no rule, because the "
+            "value before it is gone; record the activation as a call of its own"
+        )
+    where = {k: v for k, v in c.attrs.items() if k != "activation"}
+    made = hal.conv_backward(d, x, w, bias=bias is not None, **where)
+    return [*made[:2], made[2] if bias is not None else None, _sum_to(d, residual)]
 
 
 # ------------------------------------------------------------------------------- views and moves
@@ -322,6 +342,7 @@ RULES: dict[str, Rule] = {
     "layer_norm": _layer_norm,
     "attention": _attention,
     "rope": _rope,
+    "conv": _conv,
     "astype": _astype,
     "copy": lambda c, d: [d],
     "reshape": _reshape,
