@@ -33,6 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "functions": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
     "conformance": {"errors", "dtypes", "settings", "ops", "functions", "anyhal"},
     "frontends": {"errors", "dtypes", "settings", "anyhal"},
+    "training": {"errors", "anyhal"},
     "cli": {
         *("errors", "dtypes", "settings", "ops", "routing", "runtime"),
         *("conformance", "frontends", "anyhal", "_core"),
@@ -58,6 +59,7 @@ MAY_IMPORT_OUTSIDE: dict[str, set[str]] = {
     "functions": set(),
     "conformance": {"numpy", "ml_dtypes"},
     "frontends": {"numpy", "tokenizers", "jinja2"},
+    "training": {"numpy"},
     "cli": {"typer", "rich"},
     "anyhal": {"numpy"},
 }

@@ -50,6 +50,17 @@ typedef enum anyhal_op {
   ANYHAL_OP_MAX_POOL = 42,
   ANYHAL_OP_AVG_POOL = 43,
   ANYHAL_OP_RESIZE = 44,
+  ANYHAL_OP_CROSS_ENTROPY = 80,
+  ANYHAL_OP_CROSS_ENTROPY_BACKWARD = 81,
+  ANYHAL_OP_SOFTMAX_BACKWARD = 82,
+  ANYHAL_OP_LOG_SOFTMAX_BACKWARD = 83,
+  ANYHAL_OP_RMS_NORM_BACKWARD = 84,
+  ANYHAL_OP_LAYER_NORM_BACKWARD = 85,
+  ANYHAL_OP_ATTENTION_BACKWARD = 86,
+  ANYHAL_OP_EMBEDDING_BACKWARD = 88,
+  ANYHAL_OP_CONV_BACKWARD = 89,
+  ANYHAL_OP_ADAMW_STEP = 90,
+  ANYHAL_OP_SGD_STEP = 91,
 } anyhal_op;
 
 typedef enum anyhal_unary_fn {
@@ -195,6 +206,12 @@ typedef enum anyhal_resize_rounding {
   ANYHAL_RESIZE_ROUNDING_FLOOR = 4,
   ANYHAL_RESIZE_ROUNDING_CEIL = 5,
 } anyhal_resize_rounding;
+
+typedef enum anyhal_loss_reduction {
+  ANYHAL_LOSS_REDUCTION_NONE = 1,
+  ANYHAL_LOSS_REDUCTION_MEAN = 2,
+  ANYHAL_LOSS_REDUCTION_SUM = 3,
+} anyhal_loss_reduction;
 
 typedef struct anyhal_attrs_unary {
   uint32_t size;
@@ -447,5 +464,86 @@ typedef struct anyhal_attrs_resize {
   int32_t coordinates;
   int32_t rounding;
 } anyhal_attrs_resize;
+
+typedef struct anyhal_attrs_cross_entropy {
+  uint32_t size;
+  uint32_t flags;
+  int32_t reduction;
+  int32_t ignore_index;
+  float label_smoothing;
+  uint32_t reserved;
+} anyhal_attrs_cross_entropy;
+
+typedef struct anyhal_attrs_cross_entropy_backward {
+  uint32_t size;
+  uint32_t flags;
+  int32_t reduction;
+  int32_t ignore_index;
+  float label_smoothing;
+  uint32_t reserved;
+} anyhal_attrs_cross_entropy_backward;
+
+typedef struct anyhal_attrs_softmax_backward {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_softmax_backward;
+
+typedef struct anyhal_attrs_log_softmax_backward {
+  uint32_t size;
+  uint32_t flags;
+  int32_t axis;
+  uint32_t reserved;
+} anyhal_attrs_log_softmax_backward;
+
+typedef struct anyhal_attrs_rms_norm_backward {
+  uint32_t size;
+  uint32_t flags;
+  float eps;
+  uint32_t reserved;
+} anyhal_attrs_rms_norm_backward;
+
+typedef struct anyhal_attrs_layer_norm_backward {
+  uint32_t size;
+  uint32_t flags;
+  float eps;
+  uint32_t reserved;
+} anyhal_attrs_layer_norm_backward;
+
+typedef struct anyhal_attrs_attention_backward {
+  uint32_t size;
+  uint32_t flags;
+  float scale;
+  int32_t causal;
+} anyhal_attrs_attention_backward;
+
+typedef struct anyhal_attrs_conv_backward {
+  uint32_t size;
+  uint32_t flags;
+  int32_t strides[3];
+  int32_t pads[6];
+  int32_t dilations[3];
+  int32_t groups;
+  uint32_t reserved;
+} anyhal_attrs_conv_backward;
+
+typedef struct anyhal_attrs_adamw_step {
+  uint32_t size;
+  uint32_t flags;
+  float beta1;
+  float beta2;
+  float eps;
+  float weight_decay;
+} anyhal_attrs_adamw_step;
+
+typedef struct anyhal_attrs_sgd_step {
+  uint32_t size;
+  uint32_t flags;
+  float momentum;
+  int32_t nesterov;
+  float weight_decay;
+  uint32_t reserved;
+} anyhal_attrs_sgd_step;
 
 #endif /* ANYHAL_OPS_H_ */

@@ -22,6 +22,7 @@ __all__ = [
     "abs",
     "acos",
     "acosh",
+    "adamw_step",
     "add",
     "all",
     "any",
@@ -34,6 +35,7 @@ __all__ = [
     "atan2",
     "atanh",
     "attention",
+    "attention_backward",
     "avg_pool",
     "batch_norm",
     "bitwise_and",
@@ -47,14 +49,18 @@ __all__ = [
     "clip",
     "concat",
     "conv",
+    "conv_backward",
     "conv_transpose",
     "copy",
     "copysign",
     "cos",
     "cosh",
+    "cross_entropy",
+    "cross_entropy_backward",
     "cumsum",
     "divide",
     "embedding",
+    "embedding_backward",
     "equal",
     "erf",
     "exp",
@@ -72,6 +78,7 @@ __all__ = [
     "isinf",
     "isnan",
     "layer_norm",
+    "layer_norm_backward",
     "less",
     "less_equal",
     "log",
@@ -79,6 +86,7 @@ __all__ = [
     "log1p",
     "log2",
     "log_softmax",
+    "log_softmax_backward",
     "logaddexp",
     "logical_and",
     "logical_not",
@@ -108,11 +116,13 @@ __all__ = [
     "remainder",
     "resize",
     "rms_norm",
+    "rms_norm_backward",
     "rope",
     "round",
     "rsqrt",
     "scatter",
     "scatter_add",
+    "sgd_step",
     "sigmoid",
     "sign",
     "signbit",
@@ -121,6 +131,7 @@ __all__ = [
     "sinh",
     "slice_update",
     "softmax",
+    "softmax_backward",
     "softplus",
     "sort",
     "sqrt",
@@ -2212,4 +2223,329 @@ def resize(
     Aliasing     out may not overlap an input
     Bound        resize of anyhal.conformance.tolerance
     Source       ONNX Resize, opset 19, sizes only
+    """
+
+
+@_op("cross_entropy")
+def cross_entropy(
+    logits: Array,
+    targets: Array,
+    /,
+    *,
+    reduction: Literal["none", "mean", "sum"],
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    return_lse: bool = False,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array]:
+    """loss = lse(logits) - sum_c w_c * logits_c for each row, with w = (1 - label_smoothing) at the
+    target + label_smoothing / C everywhere.
+
+    Axes             logits [..., C], targets [...] -> loss [...], or [] for mean and sum, lse [...]
+    Dtypes           f32, f64, f16, bf16 (computed in f32)
+    targets          i64 or i32; a class, or ignore_index
+    loss             f32 for f16 and bf16
+    lse              log(sum(exp(logits))) of every row
+    reduction        none: one loss for each row; mean: over the rows that count; sum
+    ignore_index     a row with this target does not count
+    label_smoothing  this part of the weight is spread over all classes
+    return_lse       whether there is a second output
+    Special          a row that does not count is 0 whatever its logits hold; the mean of no rows is
+                     NaN; a row of -inf, and one with +inf or NaN, gives NaN; a target of -inf gives
+                     +inf; a target outside 0..C-1 that is not ignore_index is an error and nothing
+                     is written
+    Aliasing         out may not overlap an input
+    Bound            cross_entropy of anyhal.conformance.tolerance
+    Source           ONNX SoftmaxCrossEntropyLoss, opset 13; smoothing as Szegedy et al. 2016
+    """
+
+
+@_op("cross_entropy_backward")
+def cross_entropy_backward(
+    logits: Array,
+    targets: Array,
+    dloss: Array,
+    /,
+    lse: Array | None = None,
+    *,
+    reduction: Literal["none", "mean", "sum"],
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    out: Array | None = None,
+) -> Array:
+    """dlogits = (softmax(logits) - w) * dloss, over the number of rows that count for mean, with
+    the w of cross_entropy.
+
+    Axes             logits [..., C], targets [...], dloss [...] or [], lse [...] (optional) ->
+                     [..., C]
+    Dtypes           f32, f64, f16, bf16 (computed in f32)
+    targets          i64 or i32; a class, or ignore_index
+    dloss            as the loss
+    lse              as cross_entropy gave it; else computed again
+    reduction        none: one loss for each row; mean: over the rows that count; sum
+    ignore_index     a row with this target does not count
+    label_smoothing  this part of the weight is spread over all classes
+    Special          a row that does not count is 0 whatever its logits hold; a row of -inf, and one
+                     with +inf or NaN, is NaN; a target outside 0..C-1 that is not ignore_index is
+                     an error and nothing is written
+    Aliasing         out may not overlap an input
+    Bound            cross_entropy_backward of anyhal.conformance.tolerance
+    Source           the derivative of ONNX SoftmaxCrossEntropyLoss, opset 13
+    """
+
+
+@_op("softmax_backward")
+def softmax_backward(
+    dout: Array,
+    y: Array,
+    /,
+    *,
+    axis: int = -1,
+    out: Array | None = None,
+) -> Array:
+    """dx = y * (dout - sum(dout * y)) along `axis`, with y = softmax(x).
+
+    Axes      dout [..., N], y [..., N] -> [..., N]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    y         what softmax gave
+    Special   NaN spreads over its slice; rounded once at the end
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     softmax_backward of anyhal.conformance.tolerance
+    Source    the derivative of ONNX Softmax, opset 13
+    """
+
+
+@_op("log_softmax_backward")
+def log_softmax_backward(
+    dout: Array,
+    y: Array,
+    /,
+    *,
+    axis: int = -1,
+    out: Array | None = None,
+) -> Array:
+    """dx = dout - exp(y) * sum(dout) along `axis`, with y = log_softmax(x).
+
+    Axes      dout [..., N], y [..., N] -> [..., N]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    y         what log_softmax gave
+    Special   NaN spreads over its slice; rounded once at the end
+    Aliasing  out may be exactly an input of the same dtype and layout
+    Bound     log_softmax_backward of anyhal.conformance.tolerance
+    Source    the derivative of ONNX LogSoftmax, opset 13
+    """
+
+
+@_op("rms_norm_backward")
+def rms_norm_backward(
+    dout: Array,
+    x: Array,
+    /,
+    weight: Array | None = None,
+    *,
+    eps: float,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array]:
+    """dx = r * (g - u * mean(g * u)) and dweight = sum over rows of dout * u, with r = 1 /
+    sqrt(mean(x^2) + eps), u = x * r and g = dout * weight.
+
+    Axes      dout [..., N], x [..., N], weight [N] (optional) -> dx [..., N], dweight [N]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    x         what rms_norm took
+    dweight   with a weight
+    eps       added to the mean square
+    Special   NaN spreads over its row and to dweight; no rows give a dweight of 0; rounded once at
+              the end
+    Aliasing  out may not overlap an input
+    Bound     rms_norm_backward of anyhal.conformance.tolerance
+    Source    the derivative of ONNX RMSNormalization, opset 23
+    """
+
+
+@_op("layer_norm_backward")
+def layer_norm_backward(
+    dout: Array,
+    x: Array,
+    /,
+    weight: Array | None = None,
+    *,
+    eps: float,
+    bias: bool = True,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array, Array]:
+    """dx = r * (g - mean(g) - u * mean(g * u)), dweight = sum over rows of dout * u and dbias = sum
+    over rows of dout, with r = 1 / sqrt(var(x) + eps), u = (x - mean(x)) * r and g = dout *
+    weight.
+
+    Axes      dout [..., N], x [..., N], weight [N] (optional) -> dx [..., N], dweight [N], dbias
+              [N]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    x         what layer_norm took
+    dweight   with a weight
+    dbias     with bias
+    eps       added to the variance
+    bias      also give dbias
+    Special   NaN spreads over its row and to dweight; no rows give a dweight and a dbias of 0;
+              rounded once at the end
+    Aliasing  out may not overlap an input
+    Bound     layer_norm_backward of anyhal.conformance.tolerance
+    Source    the derivative of ONNX LayerNormalization, opset 17, over the last axis
+    """
+
+
+@_op("attention_backward")
+def attention_backward(
+    dout: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    /,
+    kv_length: Array | None = None,
+    mask: Array | None = None,
+    *,
+    scale: float,
+    causal: Literal["none", "first_key", "last_key"],
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array, Array]:
+    """With p = softmax(scale * q k^T + mask) over the visible keys and ds = p * (dp - sum(p * dp)),
+    dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = p^T dout, the last two summed
+    over the heads that share a key.
+
+    Axes       dout [B, H, T, Dv], q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], kv_length []
+               or [B] (optional), mask [B, H, T, S] (optional) -> dq [B, H, T, D], dk [B, Hkv, S,
+               D], dv [B, Hkv, S, Dv]
+    Dtypes     f32, f64, f16, bf16 (computed in f32)
+    k          H is a multiple of Hkv
+    kv_length  i64 or i32; how many keys count, else S
+    mask       bool, or q's dtype; broadcasts
+    scale      multiplies q . k, as 1/sqrt(D)
+    causal     none; first_key: j <= t; last_key: j <= kv_length - T + t
+    Special    what the mask, the length and the causal rule hide has no part, NaN included, and a
+               row that sees nothing gives 0; a query that takes in anything not finite makes NaN
+               its dq and the dk and dv of every key that it sees; a kv_length outside 0..S is an
+               error
+    Aliasing   out may not overlap an input
+    Bound      attention_backward of anyhal.conformance.tolerance
+    Source     the derivative of ONNX Attention, opset 23; Dao et al. 2022 (arXiv 2205.14135)
+    """
+
+
+@_op("embedding_backward")
+def embedding_backward(dout: Array, ids: Array, /, *, rows: int, out: Array | None = None) -> Array:
+    """dtable[r, d] = sum of dout[i..., d] over all i with ids[i...] = r.
+
+    Axes      dout [I..., D], ids [I...] -> [V, D]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    ids       i64 or i32
+    rows      V, the rows of the table
+    Special   repeated ids all count; a row that no id names is 0; an id outside 0..V-1 is an error
+              and nothing is written; negative ids do not wrap; rounded once at the end
+    Aliasing  out may not overlap an input
+    Bound     embedding_backward of anyhal.conformance.tolerance
+    Source    the derivative of ONNX Gather, opset 13, axis 0
+    """
+
+
+@_op("conv_backward")
+def conv_backward(
+    dout: Array,
+    x: Array,
+    w: Array,
+    /,
+    *,
+    strides: tuple[int, ...] | None = None,
+    pads: tuple[int, ...] | None = None,
+    dilations: tuple[int, ...] | None = None,
+    groups: int = 1,
+    bias: bool = True,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array, Array]:
+    """Of out[n, o, p] = sum over c, k of x[n, c, p * stride - before + dilation * k] * w[o, c, k] +
+    bias[o], with the channels of o's group: the gradients for x, w and bias.
+
+    Axes       dout [N, O, P...], x [N, C, S...], w [O, C/groups, K...] -> dx [N, C, S...], dw [O,
+               C/groups, K...], dbias [O]
+    Dtypes     f32, f64, f16, bf16 (computed in f32)
+    x          one to three spatial axes
+    dbias      with bias
+    strides    one number for each spatial axis; 1 by default
+    pads       elements before each spatial axis, then elements after each; 0 by default
+    dilations  one number for each spatial axis; 1 by default
+    groups     divides C and O
+    bias       also give dbias
+    Special    padding is zeros, which take part in dw (0 times an infinite dout is NaN); rounded
+               once at the end
+    Aliasing   out may not overlap an input
+    Bound      conv_backward of anyhal.conformance.tolerance
+    Source     the derivative of ONNX Conv, opset 22
+    """
+
+
+@_op("adamw_step")
+def adamw_step(
+    param: Array,
+    m: Array,
+    v: Array,
+    grad: Array,
+    lr: Array,
+    step: Array,
+    /,
+    *,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+) -> tuple[Array, Array, Array]:
+    """m = beta1 m + (1 - beta1) grad; v = beta2 v + (1 - beta2) grad^2; param -= lr * (m / (1 -
+    beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay * param).
+
+    Axes          param [...], m [...], v [...], grad [...], lr [], step [] -> out_param [...],
+                  out_m [...], out_v [...]
+    Dtypes        f32, f64, f16, bf16 (computed in f32)
+    m             f32 for f16 and bf16
+    v             f32 for f16 and bf16
+    lr            f32 or f64; an operand, so that a schedule keeps its plan
+    step          i64 or i32, from 1
+    out_param     param itself
+    out_m         m itself
+    out_v         v itself
+    eps           added to the root, outside of it
+    weight_decay  times lr; not part of the gradient
+    Special       NaN stays in its element; a step below 1 divides by zero; every term is computed
+                  in the dtype of m and v and param is rounded once
+    Aliasing      each output is exactly the input of its place
+    Bound         adamw_step of anyhal.conformance.tolerance
+    Source        Loshchilov and Hutter 2019 (arXiv 1711.05101); ONNX Adam has coupled decay instead
+    """
+
+
+@_op("sgd_step")
+def sgd_step(
+    param: Array,
+    velocity: Array,
+    grad: Array,
+    lr: Array,
+    /,
+    *,
+    momentum: float,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+) -> tuple[Array, Array]:
+    """g = grad + weight_decay * param; velocity = momentum * velocity + g; param -= lr * velocity,
+    or with nesterov param -= lr * (g + momentum * velocity).
+
+    Axes          param [...], velocity [...], grad [...], lr [] -> out_param [...], out_velocity
+                  [...]
+    Dtypes        f32, f64, f16, bf16 (computed in f32)
+    velocity      f32 for f16 and bf16; zeros at the start
+    lr            f32 or f64; an operand, so that a schedule keeps its plan
+    out_param     param itself
+    out_velocity  velocity itself
+    momentum      the share of velocity that stays
+    weight_decay  part of the gradient
+    Special       NaN stays in its element; every term is computed in the dtype of velocity and
+                  param is rounded once
+    Aliasing      each output is exactly the input of its place
+    Bound         sgd_step of anyhal.conformance.tolerance
+    Source        ONNX Momentum, opset 1 of ai.onnx.preview.training, without dampening
     """

@@ -45,6 +45,11 @@ LATER = {
     43: "avg_pool",
     44: "resize",
 }
+NUMBERS = dict(enumerate(IDS, 1)) | LATER
+TRAINING = ("cross_entropy", "cross_entropy_backward", "softmax_backward", "log_softmax_backward")
+TRAINING += ("rms_norm_backward", "layer_norm_backward", "attention_backward")
+NUMBERS |= dict(enumerate(TRAINING, 80)) | {88: "embedding_backward", 89: "conv_backward"}
+NUMBERS |= {90: "adamw_step", 91: "sgd_step"}
 CHOICES = {
     "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
     "ceil round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu "
@@ -62,6 +67,7 @@ CHOICES = {
     "resize_mode": "nearest linear",
     "resize_coordinates": "half_pixel pytorch_half_pixel align_corners asymmetric",
     "resize_rounding": "none round_prefer_floor round_prefer_ceil floor ceil",
+    "loss_reduction": "none mean sum",
 }
 
 
@@ -70,7 +76,7 @@ def every_op(test: Any) -> Any:
 
 
 def test_ids_are_the_released_ones() -> None:
-    assert {s.id: s.name for s in SPECS} == dict(enumerate(IDS, 1)) | LATER
+    assert {s.id: s.name for s in SPECS} == NUMBERS
     found = {a.c_enum: dict(a.choices) for s in SPECS for a in s.attrs if a.kind == "enum"}
     released = {e: {w: i for i, w in enumerate(t.split(), 1)} for e, t in CHOICES.items()}
     assert found == released
@@ -460,6 +466,65 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
         "x is i32",
     ),
 ]
+MEAN = {"reduction": "mean"}
+I2, F1 = dense("i64", 2), dense("f32")
+WRONG += [
+    ("cross_entropy", [F, I2], {"reduction": "men"}, InvalidArgumentError, "did you mean 'mean'"),
+    ("cross_entropy", [F, dense("f32", 2)], MEAN, UnsupportedError, "targets"),
+    ("cross_entropy", [F, dense("i64", 3)], MEAN, InvalidArgumentError, "targets is"),
+    ("cross_entropy", [dense("f32", 2, 0), I2], MEAN, InvalidArgumentError, "no class"),
+    (
+        "cross_entropy",
+        [F, I2],
+        {**MEAN, "label_smoothing": 1.5},
+        InvalidArgumentError,
+        "from 0 to 1",
+    ),
+    ("cross_entropy_backward", [F, I2, I2, None], MEAN, UnsupportedError, "dloss"),
+    ("softmax_backward", [F, dense("f32", 2, 2)], {}, InvalidArgumentError, "y is"),
+    ("log_softmax_backward", [F, dense("f64", 2, 3)], {}, UnsupportedError, "astype"),
+    ("rms_norm_backward", [F, F, F], {"eps": 0.1}, InvalidArgumentError, "weight is"),
+    ("layer_norm_backward", [F1, F1, None], {"eps": 0.1}, InvalidArgumentError, "axis -1"),
+    (
+        "attention_backward",
+        [dense("f32", 1, 2, 1, 5), *[dense("f32", 1, 2, 1, 4)] * 3, None, None],
+        {"scale": 1.0, "causal": "none"},
+        InvalidArgumentError,
+        "dout is",
+    ),
+    ("embedding_backward", [F, dense("i64", 3)], {"rows": 4}, InvalidArgumentError, "ids is"),
+    ("embedding_backward", [F, I2], {"rows": -1}, InvalidArgumentError, "rows=-1"),
+    (
+        "adamw_step",
+        [F, F, F, F, F1, dense("i64")],
+        {"beta1": 0.9, "beta2": 1.0, "eps": 1e-8, "weight_decay": 0.0},
+        InvalidArgumentError,
+        "beta2=1.0",
+    ),
+    (
+        "adamw_step",
+        [dense("bf16", 2), dense("bf16", 2), dense("f32", 2), dense("bf16", 2), F1, dense("i64")],
+        {"beta1": 0.9, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.0},
+        UnsupportedError,
+        "m is",
+    ),
+    ("conv_backward", [F, F, F], {}, InvalidArgumentError, "one to three spatial axes"),
+    (
+        "conv_backward",
+        [dense("f32", 1, 2, 3), dense("f32", 1, 2, 3), dense("f32", 2, 2, 5)],
+        {"pads": (1, 0)},
+        InvalidArgumentError,
+        "leaves the padded x",
+    ),
+    (
+        "conv_backward",
+        [dense("f32", 1, 2, 3), dense("f32", 1, 2, 3), dense("f32", 2, 2, 1)],
+        {"strides": (1, 1)},
+        InvalidArgumentError,
+        "must be 1 numbers",
+    ),
+    ("sgd_step", [F, F, F, dense("f32", 1)], {"momentum": 0.0}, InvalidArgumentError, "lr is"),
+]
 
 
 @pytest.mark.parametrize(
@@ -481,6 +546,7 @@ def test_wrong_calls_say_where_why_and_what_to_do(
 
 def test_every_op_refuses_something_in_the_table_above() -> None:
     assert {row[0] for row in WRONG} == {*IDS, *LATER.values()} - {"copy"}
+    assert {row[0] for row in WRONG} == set(NUMBERS.values()) - {"copy"}
     assert ops.lookup("copy").infer([dense("q4_1", 2, 32)], {}) == dense("q4_1", 2, 32)
 
 

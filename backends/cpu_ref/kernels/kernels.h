@@ -101,6 +101,33 @@ Answer avg_pool_fits(const Desc& desc);
 void avg_pool(const Call& call);
 Answer resize_fits(const Desc& desc);
 void resize(const Call& call);
+Answer cross_entropy_fits(const Desc& desc);
+void cross_entropy(const Call& call);
+Answer cross_entropy_backward_fits(const Desc& desc);
+void cross_entropy_backward(const Call& call);
+Answer softmax_backward_fits(const Desc& desc);
+void softmax_backward(const Call& call);
+Answer log_softmax_backward_fits(const Desc& desc);
+void log_softmax_backward(const Call& call);
+Answer rms_norm_backward_fits(const Desc& desc);
+void rms_norm_backward(const Call& call);
+uint64_t rms_norm_backward_workspace(const Desc& desc);
+Answer layer_norm_backward_fits(const Desc& desc);
+void layer_norm_backward(const Call& call);
+uint64_t layer_norm_backward_workspace(const Desc& desc);
+Answer attention_backward_fits(const Desc& desc);
+void attention_backward(const Call& call);
+uint64_t attention_backward_workspace(const Desc& desc);
+Answer embedding_backward_fits(const Desc& desc);
+void embedding_backward(const Call& call);
+uint64_t embedding_backward_workspace(const Desc& desc);
+Answer conv_backward_fits(const Desc& desc);
+void conv_backward(const Call& call);
+uint64_t conv_backward_workspace(const Desc& desc);
+Answer adamw_step_fits(const Desc& desc);
+void adamw_step(const Call& call);
+Answer sgd_step_fits(const Desc& desc);
+void sgd_step(const Call& call);
 
 }  // namespace hal::cpu_ref
 

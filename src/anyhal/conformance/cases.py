@@ -224,7 +224,8 @@ def random_case(op: str, seed: int) -> Sample:
     """Case `seed` of an op; the label repeats it. Some inputs have strides of 0."""
     rng = np.random.default_rng([seed, BY_NAME[op].id])
     case = CASES[op](rng)
-    kept = 1 if BY_NAME[op].aliasing == "required" else 0  # what is written cannot repeat itself
+    spec = BY_NAME[op]  # what is written cannot repeat itself
+    kept = len(spec.outputs) if spec.aliasing == "required" else 0
     inputs = case.inputs[:kept] + tuple(_repeated(rng, x) for x in case.inputs[kept:])
     case = Sample("", inputs, case.attrs)
     shown = ", ".join("-" if x is None else f"{x.dtype!s}{list(x.shape)}" for x in case.inputs)

@@ -1,0 +1,17 @@
+// rms_norm_backward: dx and dweight, computed in f64 and rounded once.
+// SPDX-License-Identifier: Apache-2.0
+#include "norm_backward.h"
+
+namespace hal::cpu_ref {
+
+Answer rms_norm_backward_fits(const Desc& desc) { return norm_backward_fits(desc, 2); }
+
+uint64_t rms_norm_backward_workspace(const Desc& desc) { return norm_backward_workspace(desc); }
+
+void rms_norm_backward(const Call& call) {
+  const float eps = sdk::attributes<anyhal_attrs_rms_norm_backward>(call.desc()).eps;
+  sdk::visit(sdk::FloatTypes{}, sdk::operand(call.desc(), 1).dtype,
+             [&](auto t) { norm_backward<typename decltype(t)::is, false>(call, eps); });
+}
+
+}  // namespace hal::cpu_ref

@@ -1,0 +1,304 @@
+"""Error bounds of the losses, the backward ops and the optimiser steps.
+SPDX-License-Identifier: Apache-2.0
+
+The same method as tolerance.py: `u` at each rounding, `growth` for each sum, carried to the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from anyhal.conformance.tolerance import _EXP_ROUNDINGS, _WIDE, BOUNDS, ULPS, _Case, _stored, growth
+from anyhal.ops import _oracle, attention_backward, cross_entropy
+
+
+def _total(x: Any, axis: Any = -1) -> Any:
+    return np.sum(x, axis=axis, keepdims=True)
+
+
+def _finite(x: Any) -> Any:
+    return np.where(np.isfinite(x), x, 0)
+
+
+def _rows(x: Any) -> Any:
+    return np.sum(x, axis=tuple(range(x.ndim - 1)))
+
+
+# ---------------------------------------------------------------------------------------- losses
+
+
+def _depths(x: Any) -> tuple[Any, Any, Any]:
+    """(max - x, softmax(x), the sum of their products) along the last axis."""
+    top = x.max(axis=-1, keepdims=True, initial=-np.inf)
+    depth = top - x
+    e = _finite(np.exp(-depth))
+    p = e / np.maximum(_total(e), 1)
+    depth = _finite(depth)
+    return depth, p, _total(p * depth)
+
+
+def _lse_error(c: _Case, x: Any) -> tuple[Any, Any]:
+    """(log of the sum of exp(x - max), its error)."""
+    depth, _, mean_depth = _depths(x)
+    value = np.log(np.maximum(_total(_finite(np.exp(-depth))), 1))
+    terms = mean_depth + _EXP_ROUNDINGS + growth(x.shape[-1])
+    return value, c.acc.u * (terms + 2 * ULPS["log"] * value)
+
+
+def _lse(c: _Case) -> Any:
+    _, error = _lse_error(c, c.value(0))
+    return _stored(c) + np.reshape(error, np.shape(c.reference)) + c.acc.u * np.abs(c.reference)
+
+
+def _cross_entropy(c: _Case) -> Any:
+    x, u = c.value(0), c.acc.u
+    if x.size == 0:
+        return _stored(c)
+    part = _WIDE(np.float32(c.attrs["label_smoothing"]))
+    weight, ignored = cross_entropy.weights(
+        c.inputs[1], x.shape[-1], c.attrs["ignore_index"], c.attrs["label_smoothing"]
+    )
+    depth, _, _ = _depths(x)
+    log, error = _lse_error(c, x)
+    # Each class: its distance from the maximum rounded, weighted, summed; then two differences.
+    spread = growth(x.shape[-1]) if part else 0
+    picked = _total(weight * depth)
+    rows = (error + u * ((spread + 6) * picked + 2 * np.abs(log)))[..., 0]
+    rows = np.where(ignored, 0, rows)
+    if c.attrs["reduction"] == "none":
+        return _stored(c) + rows
+    values = np.where(ignored, 0, _finite(np.abs(log + picked))[..., 0])
+    total = np.sum(rows) + growth(rows.size) * u * np.sum(values)
+    if c.attrs["reduction"] == "mean":
+        total = total / max(1, np.sum(~ignored)) + u * np.abs(c.reference)
+    return _stored(c) + total
+
+
+def _cross_entropy_backward(c: _Case) -> Any:
+    x, scale, lse, u = c.value(0), c.value(2), c.value(3), c.acc.u
+    if x.size == 0:
+        return _stored(c)
+    weight, ignored = cross_entropy.weights(
+        c.inputs[1], x.shape[-1], c.attrs["ignore_index"], c.attrs["label_smoothing"]
+    )
+    depth, p, mean_depth = _depths(x)
+    if lse is None:
+        relative = depth + mean_depth + growth(x.shape[-1]) + 2 * _EXP_ROUNDINGS + 3
+    else:
+        away = x - lse[..., None]
+        p, relative = _finite(np.exp(away)), _finite(np.abs(away)) + _EXP_ROUNDINGS + 1
+    if c.attrs["reduction"] == "mean":
+        scale = scale / max(1, np.sum(~ignored))
+    scale = np.abs(np.broadcast_to(scale, ignored.shape))[..., None]
+    error = u * (relative * p + 5 * (p + weight)) + 2 * _EXP_ROUNDINGS * c.acc.theta
+    return _stored(c) + scale * error + c.acc.theta
+
+
+def _softmax_backward(c: _Case) -> Any:
+    d, y, axis = c.value(0), c.value(1), c.attrs["axis"]
+    total = _total(np.abs(d * y), axis)
+    error = np.abs(y) * (growth(d.shape[axis]) * total + 3 * (np.abs(d) + total))
+    return _stored(c) + c.acc.u * error + (np.abs(y) * d.shape[axis] + 1) * c.acc.theta
+
+
+def _log_softmax_backward(c: _Case) -> Any:
+    d, p, axis = c.value(0), _finite(np.exp(c.value(1))), c.attrs["axis"]
+    total = _total(np.abs(d), axis)
+    error = p * total * (growth(d.shape[axis]) + _EXP_ROUNDINGS + 3) + 2 * np.abs(d)
+    return _stored(c) + c.acc.u * error + (total + 1) * _EXP_ROUNDINGS * c.acc.theta
+
+
+# ----------------------------------------------------------------------------------------- norms
+
+
+def _norm_error(c: _Case, centred: bool) -> tuple[Any, Any, Any, Any]:
+    """(1 / root, x over it, their errors: relative for the first, absolute for the second)."""
+    x, u = c.value(1), c.acc.u
+    n = max(x.shape[-1], 1)
+    off = 0 * x
+    if centred:
+        # The mean is taken off twice: the second time it is that of small differences.
+        first = growth(n) * u * _total(np.abs(x)) / n
+        x = x - _total(x) / n
+        shift = (growth(n) + 1) * u * (_total(np.abs(x)) / n + first)
+        off = shift + 2 * u * (np.abs(x) + first)
+    square = _total(x * x) / n + _WIDE(np.float32(c.attrs["eps"]))
+    moved = _total(2 * np.abs(x) * off + off * off) / n
+    relative = (16 + 0.5 * np.sqrt(n)) * u + moved / (2 * square)
+    factor = 1 / np.sqrt(square)
+    unit = x * factor
+    return factor, unit, relative, factor * off + np.abs(unit) * (relative + 2 * u)
+
+
+def _norm_backward(c: _Case, centred: bool) -> Any:
+    x, u = c.value(1), c.acc.u
+    if x.size == 0:
+        return _stored(c)
+    n, weight = x.shape[-1], c.value(2)
+    factor, unit, relative, off = _norm_error(c, centred)
+    g = np.abs(c.value(0) if weight is None else c.value(0) * weight)
+    along = _total(g * np.abs(unit)) / n
+    along_error = (growth(n) + 3) * u * along + _total(g * off) / n
+    error = off * along + np.abs(unit) * (along_error + 3 * u * along) + 3 * u * g
+    size = g + np.abs(unit) * along
+    if centred:
+        error = error + (growth(n) + 4) * u * _total(g) / n
+        size = size + _total(g) / n
+    return _stored(c) + factor * (error + size * (relative + 4 * u)) + c.acc.theta
+
+
+def _norm_weight(c: _Case, centred: bool) -> Any:
+    d, u = np.abs(c.value(0)), c.acc.u
+    if d.size == 0:
+        return _stored(c)
+    _, unit, _, off = _norm_error(c, centred)
+    rows = d.size // d.shape[-1]
+    return _stored(c) + (growth(rows) + 2) * u * _rows(d * np.abs(unit)) + _rows(d * off)
+
+
+def _norm_bias(c: _Case) -> Any:
+    d = np.abs(c.value(0))
+    return _stored(c) + growth(d.size // max(d.shape[-1], 1)) * c.acc.u * _rows(d)
+
+
+# ------------------------------------------------------------------------------------- attention
+
+
+def _attention_errors(c: _Case) -> dict[str, Any]:
+    """Magnitudes of p and ds over the pairs that take part, and what they may be off."""
+    d, q, k, v = (c.value(i) for i in range(4))
+    group, u = q.shape[1] // max(k.shape[1], 1), c.acc.u
+    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    d, q, k, v = (_finite(x) for x in (d, q, k, v))
+    scale, mask = _WIDE(np.float32(c.attrs["scale"])), c.inputs[5] if len(c.inputs) > 5 else None
+    kt, vt = np.swapaxes(k, -1, -2), np.swapaxes(v, -1, -2)
+    s = np.matmul(q, kt) * scale
+    error = growth(q.shape[-1]) * u * np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
+    if mask is not None and mask.dtype != np.bool_:
+        s = s + _oracle.wide(mask)
+    length = c.inputs[4] if len(c.inputs) > 4 else None
+    seen = attention_backward.visible(s.shape, length, mask, c.attrs["causal"])
+    error = _finite(np.where(seen, error + 3 * u * np.abs(s), 0))
+    depth, p, mean_depth = _depths(np.where(seen, s, -np.inf))
+    worst = error.max(axis=-1, keepdims=True, initial=0)
+    relative = 2 * worst + u * (depth + mean_depth + 2 * _EXP_ROUNDINGS + 7 + growth(k.shape[2]))
+    dp, size = np.abs(np.matmul(d, vt)), np.matmul(np.abs(d), np.abs(vt))
+    off = relative * p + np.where(seen, 2 * _EXP_ROUNDINGS * c.acc.theta, 0)
+    dp_off = growth(v.shape[-1]) * u * size
+    mean = _total(p * dp)
+    mean_off = _total(off * dp + p * dp_off) + (growth(k.shape[2]) + 1) * u * mean
+    ds_off = off * (dp + mean) + p * (dp_off + mean_off + 3 * u * (dp + mean))
+    return {"p": p, "p_off": off, "ds": p * (dp + mean), "ds_off": ds_off, "d": d, "q": q, "k": k}
+
+
+def _attention_query(c: _Case) -> Any:
+    if c.value(0).size * c.value(2).size == 0:
+        return _stored(c)
+    e, k = _attention_errors(c), np.abs(c.value(2))
+    k = _finite(np.repeat(k, c.value(1).shape[1] // k.shape[1], axis=1))
+    keys = k.shape[2]
+    weight = e["ds_off"] + (growth(keys) + 3) * c.acc.u * e["ds"]
+    return _stored(c) + np.abs(_WIDE(np.float32(c.attrs["scale"]))) * np.matmul(weight, k)
+
+
+def _attention_side(c: _Case, name: str, rows: str) -> Any:
+    """dk and dv: products with the queries' side, summed over the heads that share a key."""
+    if c.value(0).size * c.value(2).size == 0:
+        return _stored(c)
+    e, shape = _attention_errors(c), np.shape(c.reference)
+    terms = e[name].shape[2] * e[name].shape[1] // max(shape[1], 1)
+    weight = e[f"{name}_off"] + (growth(terms) + 3) * c.acc.u * e[name]
+    error = np.matmul(np.swapaxes(weight, -1, -2), np.abs(e[rows]))
+    if name == "ds":
+        error = error * np.abs(_WIDE(np.float32(c.attrs["scale"])))
+    return _stored(c) + error.reshape(*shape[:2], -1, *shape[2:]).sum(axis=2)
+
+
+# --------------------------------------------------------------------------- tables, optimisers
+
+
+def _embedding_backward(c: _Case) -> Any:
+    d, ids, rows = np.abs(c.inputs[0]), c.inputs[1], c.attrs["rows"]
+    total = c.spec.reference(d, ids, rows=rows)
+    hits = c.spec.reference(np.ones(d.shape), ids, rows=rows)
+    return _stored(c) + growth(hits + 1) * c.acc.u * total
+
+
+def _conv_backward(c: _Case, i: int) -> Any:
+    """A product of magnitudes by the op itself: for x over features and taps, for w and bias over
+    batch and places."""
+    d, x, w = (np.abs(c.inputs[i]) for i in range(3))
+    total = c.spec.reference(d, x, w, **c.attrs)[i]
+    n = w.size // max(w.shape[1] * c.attrs["groups"], 1) if i == 0 else d.size // max(d.shape[1], 1)
+    return _stored(c) + growth(n) * c.acc.u * total + n * c.acc.theta
+
+
+def _moments(c: _Case) -> tuple[Any, Any, Any, Any]:
+    """(m, its error, v, its error) after a step of Adam, before they are stored."""
+    m, v, g = c.value(1), c.value(2), c.value(3)
+    b1, b2 = (_WIDE(np.float32(c.attrs[name])) for name in ("beta1", "beta2"))
+    u, mean, square = c.acc.u, b1 * m + (1 - b1) * g, b2 * v + (1 - b2) * g * g
+    mean_off = 3 * u * (np.abs(b1 * m) + np.abs((1 - b1) * g)) + 3 * c.acc.theta
+    return mean, mean_off, square, 4 * u * (np.abs(b2 * v) + (1 - b2) * g * g) + 4 * c.acc.theta
+
+
+def _adamw(c: _Case) -> Any:
+    p, rate, step = (np.abs(c.value(i)) for i in (0, 4, 5))
+    mean, mean_off, square, square_off = _moments(c)
+    b1, b2 = (_WIDE(np.float32(c.attrs[name])) for name in ("beta1", "beta2"))
+    # expm1(step * log(beta)) has the relative error of its argument at most, and its own.
+    u, corrected = c.acc.u, 2 * ULPS["expm1"] + 4
+    first, second = 1 - b1**step, 1 - b2**step
+    root = np.sqrt(square / second)
+    root_off = np.minimum(np.sqrt(square_off / second), square_off / second / root)
+    size = root + _WIDE(np.float32(c.attrs["eps"]))
+    relative = (root_off + corrected * u * root) / size + (corrected + 8) * u
+    change = np.abs(mean) / first / size
+    decay = np.abs(_WIDE(np.float32(c.attrs["weight_decay"])) * p)
+    off = change * relative + mean_off / first / size + 4 * u * (change + decay)
+    return _stored(c) + rate * off + 2 * u * (p + rate * (change + decay)) + c.acc.theta
+
+
+def _velocity(c: _Case) -> tuple[Any, Any]:
+    """(the magnitude of velocity's terms, that of the gradient's)."""
+    p, speed, g = (np.abs(c.value(i)) for i in range(3))
+    g = g + _WIDE(np.float32(c.attrs["weight_decay"])) * p
+    return np.abs(_WIDE(np.float32(c.attrs["momentum"]))) * speed + g, g
+
+
+def _sgd(c: _Case) -> Any:
+    speed, g = _velocity(c)
+    if c.attrs["nesterov"]:
+        speed = g + np.abs(_WIDE(np.float32(c.attrs["momentum"]))) * speed
+    rate, p, u = np.abs(c.value(3)), np.abs(c.value(0)), c.acc.u
+    return _stored(c) + 8 * u * rate * speed + 2 * u * (p + rate * speed) + 4 * c.acc.theta
+
+
+BOUNDS_OF_TRAINING: dict[str, Callable[[_Case], Any]] = {
+    "cross_entropy": _cross_entropy,
+    "cross_entropy_lse": _lse,
+    "cross_entropy_backward": _cross_entropy_backward,
+    "softmax_backward": _softmax_backward,
+    "log_softmax_backward": _log_softmax_backward,
+    "rms_norm_backward": lambda c: _norm_backward(c, False),
+    "rms_norm_backward_weight": lambda c: _norm_weight(c, False),
+    "layer_norm_backward": lambda c: _norm_backward(c, True),
+    "layer_norm_backward_weight": lambda c: _norm_weight(c, True),
+    "layer_norm_backward_bias": _norm_bias,
+    "attention_backward": _attention_query,
+    "attention_backward_key": lambda c: _attention_side(c, "ds", "q"),
+    "attention_backward_value": lambda c: _attention_side(c, "p", "d"),
+    "embedding_backward": _embedding_backward,
+    "conv_backward": lambda c: _conv_backward(c, 0),
+    "conv_backward_weight": lambda c: _conv_backward(c, 1),
+    "conv_backward_bias": lambda c: _conv_backward(c, 2),
+    "adamw_step": _adamw,
+    "adamw_step_m": lambda c: _stored(c) + _moments(c)[1],
+    "adamw_step_v": lambda c: _stored(c) + _moments(c)[3],
+    "sgd_step": _sgd,
+    "sgd_step_velocity": lambda c: _stored(c) + 4 * c.acc.u * _velocity(c)[0] + 4 * c.acc.theta,
+}
+BOUNDS |= BOUNDS_OF_TRAINING
