@@ -355,7 +355,7 @@ int main(int argument_count, char** arguments) {
   test_matmul(host);
   test_indices(host);
   int ops = 0;
-  for (uint32_t op = 1; op < 64; ++op) ops += has_op(host, op);
+  for (uint32_t op = 1; op < 1024; ++op) ops += has_op(host, op);
   const int wanted = std::atoi(arguments[2]);
   CHECK(wanted == 0 ? ops >= ANYHAL_OP_SCATTER_ADD : ops == wanted, "%d ops", ops);
   if (ops >= ANYHAL_OP_CONCAT) {  // every one of them

@@ -164,7 +164,7 @@ void check_lengths(const Call& call) {
   const Tensor& length = sdk::operand(call.desc(), kLength);
   if (absent(length)) return;
   const int64_t keys = sdk::dim(sdk::operand(call.desc(), kK), 2);
-  check_indices("attention_backward", length, call.data(kLength), keys + 1);
+  check_indices(length, call.data(kLength), keys + 1);
 }
 
 }  // namespace

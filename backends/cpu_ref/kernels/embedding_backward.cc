@@ -51,7 +51,7 @@ uint64_t embedding_backward_workspace(const Desc& desc) {
 
 void embedding_backward(const Call& call) {
   const Tensor& out = sdk::operand(call.desc(), 2);
-  check_indices("embedding_backward", sdk::operand(call.desc(), 1), call.data(1), out.dims[0]);
+  check_indices(sdk::operand(call.desc(), 1), call.data(1), out.dims[0]);
   sdk::visit(sdk::FloatTypes{}, out.dtype,
              [&](auto t) { sum_rows<typename decltype(t)::is>(call); });
 }

@@ -44,7 +44,7 @@ void one_hot(const Call& call) {
   auto attributes = sdk::attributes<anyhal_attrs_one_hot>(call.desc());
   const Tensor& out = sdk::operand(call.desc(), 1);
   const uint32_t axis = static_cast<uint32_t>(attributes.axis);
-  check_indices("one_hot", sdk::operand(call.desc(), 0), call.data(0), out.dims[axis]);
+  check_indices(sdk::operand(call.desc(), 0), call.data(0), out.dims[axis]);
   sdk::visit(sdk::PlainTypes{}, out.dtype, [&](auto t) {
     spread<typename decltype(t)::is>(call, axis, attributes.on_value, attributes.off_value);
   });

@@ -113,7 +113,7 @@ void scatter(const Call& call) {
   const uint32_t axis = static_cast<uint32_t>(attributes.axis);
   const Tensor& x = sdk::operand(call.desc(), 0);
   const Tensor& out = sdk::operand(call.desc(), 3);
-  check_indices("scatter", sdk::operand(call.desc(), 1), call.data(1), x.dims[axis]);
+  check_indices(sdk::operand(call.desc(), 1), call.data(1), x.dims[axis]);
   move(x, call.data(0), out, call.data(3));
   if (attributes.reduction == ANYHAL_SCATTER_REDUCTION_NONE) return replace(call, axis);
   sdk::visit(sdk::NumberTypes{}, out.dtype, [&](auto t) {

@@ -43,7 +43,7 @@ void slice_update(const Call& call) {
       Part one(positions);
       one.remove(0, 1);
       const char* at = call.data(2) + d * step_bytes(positions, 0);
-      check_indices("slice_update", one, at, x.dims[d] - update.dims[d] + 1);
+      check_indices(one, at, x.dims[d] - update.dims[d] + 1);
       start = index_at(positions, at, 0);
     }
     block.cut(d, update.dims[d]);

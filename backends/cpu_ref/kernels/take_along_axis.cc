@@ -27,7 +27,7 @@ void take_along_axis(const Call& call) {
   const Tensor& out = sdk::operand(call.desc(), 2);
   const uint32_t axis =
       static_cast<uint32_t>(sdk::attributes<anyhal_attrs_take_along_axis>(call.desc()).axis);
-  check_indices("take_along_axis", indices, call.data(1), x.dims[axis]);
+  check_indices(indices, call.data(1), x.dims[axis]);
   sdk::Odometer<3> walk;
   for (uint32_t d = 0; d < out.rank; ++d)
     walk.add(out.dims[d], {d == axis ? 0 : x.strides[d], indices.strides[d], out.strides[d]});
