@@ -29,6 +29,10 @@ typedef enum anyhal_op {
   ANYHAL_OP_CACHE_APPEND = 18,
   ANYHAL_OP_ARGMAX = 19,
   ANYHAL_OP_CONCAT = 20,
+  ANYHAL_OP_RANDOM_UNIFORM = 63,
+  ANYHAL_OP_RANDOM_NORMAL = 64,
+  ANYHAL_OP_RANDOM_INTEGERS = 65,
+  ANYHAL_OP_DROPOUT = 66,
 } anyhal_op;
 
 typedef enum anyhal_unary_fn {
@@ -213,5 +217,19 @@ typedef struct anyhal_attrs_concat {
   int32_t axis;
   uint32_t reserved;
 } anyhal_attrs_concat;
+
+typedef struct anyhal_attrs_random_integers {
+  uint32_t size;
+  uint32_t flags;
+  uint64_t low;
+  uint64_t high;
+} anyhal_attrs_random_integers;
+
+typedef struct anyhal_attrs_dropout {
+  uint32_t size;
+  uint32_t flags;
+  float p;
+  uint32_t reserved;
+} anyhal_attrs_dropout;
 
 #endif /* ANYHAL_OPS_H_ */

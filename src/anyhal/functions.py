@@ -39,6 +39,7 @@ __all__ = [
     "copy",
     "cos",
     "divide",
+    "dropout",
     "embedding",
     "equal",
     "erf",
@@ -74,6 +75,9 @@ __all__ = [
     "pow",
     "prod",
     "quant_matmul",
+    "random_integers",
+    "random_normal",
+    "random_uniform",
     "reciprocal",
     "relu",
     "remainder",
@@ -1329,4 +1333,109 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
     Source    array API 2024.12 concat
+    """
+
+
+@_op("random_uniform")
+def random_uniform(
+    key: Array,
+    /,
+    *,
+    shape: tuple[int, ...],
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out[i] = the upper bits of random word i as a fraction in [0, 1).
+
+    Axes      key [2] -> [...]
+    Dtypes    u64
+    key       u64: seed, counter; a new counter for each call
+    out       24 bits in f32, 11 in f16, 8 in bf16, 53 (two words) in f64
+    shape     shape of the output
+    dtype     float32 (the default), float16, bfloat16, float64
+    Special   every number is an exact multiple of 2^-bits, never 1; the bits depend on the key and
+              the row-major position only, not on device, shape or layout
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3
+    """
+
+
+@_op("random_normal")
+def random_normal(
+    key: Array,
+    /,
+    *,
+    shape: tuple[int, ...],
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out[2j], out[2j + 1] = r cos a, r sin a with r = sqrt(-2 log u): Box-Muller.
+
+    Axes      key [2] -> [...]
+    Dtypes    u64
+    key       u64: seed, counter; a new counter for each call
+    out       mean 0, deviation 1; f16 and bf16 are rounded from f32
+    shape     shape of the output
+    dtype     float32 (the default), float16, bfloat16, float64
+    Special   u = max(w, 1) / 2^32 with w = word 2j in f32; a = pi v / 2^31 with v = word 2j + 1 as
+              a signed number in f32; in f64 w is the upper 53 of 64 bits and v all 64; magnitudes
+              end at 6.7 (f64: 8.6); the steps of docs/adr/0080 give the same bits everywhere
+    Aliasing  out may not overlap an input
+    Bound     random_normal of anyhal.conformance.tolerance
+    Source    Box and Muller 1958; Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3
+    """
+
+
+@_op("random_integers")
+def random_integers(
+    key: Array,
+    /,
+    *,
+    low: int,
+    high: int,
+    shape: tuple[int, ...],
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out[i] = low + floor(x * (high - low) / 2^64), x being the words 2i and 2i + 1.
+
+    Axes      key [2] -> [...]
+    Dtypes    u64
+    key       u64: seed, counter; a new counter for each call
+    low       the smallest; in C as two's complement
+    high      one past the largest; in C likewise
+    shape     shape of the output
+    dtype     an integer dtype; int64 by default
+    Special   no number is more likely than another by more than 2^-64; nothing is rejected, so the
+              bits of an element depend on the key and its row-major position only
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3; Lemire 2019 (arXiv
+              1805.10941), the product without rejection
+    """
+
+
+@_op("dropout")
+def dropout(
+    x: Array,
+    key: Array,
+    /,
+    *,
+    p: float,
+    out: tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array]:
+    """out = x / (1 - p) where mask is true, else 0; mask[i] = (random word i >= p * 2^32).
+
+    Axes      x [...], key [2] -> out [...], mask [...]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    key       u64: seed, counter; a new counter for each call
+    mask      bool: what is kept
+    p         how likely an element is dropped, from 0 to 1
+    Special   p * 2^32 is rounded to an integer and 1 / (1 - p) to the accumulation dtype, then
+              multiplied; what is dropped is 0 whatever it was, NaN included; p = 1 drops all
+    Aliasing  out may not overlap an input
+    Bound     rounding of anyhal.conformance.tolerance
+    Source    Srivastava et al. 2014, inverted; Salmon et al. 2011, Parallel Random Numbers: As Easy
+              as 1, 2, 3
     """

@@ -31,6 +31,12 @@ IDS = (
     *("scatter_add", "matmul_epilogue", "quant_matmul", "attention", "rms_norm", "softmax"),
     *("rope", "embedding", "cache_append", "argmax", "concat"),
 )
+NUMBERED = dict(enumerate(IDS, 1)) | {
+    63: "random_uniform",
+    64: "random_normal",
+    65: "random_integers",
+    66: "dropout",
+}
 CHOICES = {
     "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
     "ceil round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu "
@@ -50,7 +56,7 @@ def every_op(test: Any) -> Any:
 
 
 def test_ids_are_the_released_ones() -> None:
-    assert {s.id: s.name for s in SPECS} == dict(enumerate(IDS, 1))
+    assert {s.id: s.name for s in SPECS} == NUMBERED
     found = {a.c_enum: dict(a.choices) for s in SPECS for a in s.attrs if a.kind == "enum"}
     released = {e: {w: i for i, w in enumerate(t.split(), 1)} for e, t in CHOICES.items()}
     assert found == released
@@ -174,6 +180,7 @@ def dense(short: str, *shape: int) -> TensorSpec:
 
 
 F = dense("f32", 2, 3)
+KEY = dense("u64", 2)
 WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], str]] = [
     ("unary", [dense("i32", 3)], {"fn": "exp"}, UnsupportedError, r"exp: x is i32\[3\].*astype"),
     ("unary", [F], {"fn": "expp"}, InvalidArgumentError, "did you mean 'exp'"),
@@ -264,6 +271,25 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
     ("argmax", [dense("f32", 2, 0)], {}, InvalidArgumentError, "empty along axis"),
     ("concat", [F, dense("f32", 2, 4)], {}, InvalidArgumentError, r"arrays\[1\]"),
     ("fill", [dense("f32")], {}, InvalidArgumentError, "out="),
+    ("random_uniform", [dense("i64", 2)], {"shape": (3,)}, UnsupportedError, r"key is i64\[2\]"),
+    ("random_uniform", [KEY], {"shape": (3, -1)}, InvalidArgumentError, "negative size"),
+    ("random_normal", [dense("u64", 3)], {"shape": ()}, InvalidArgumentError, "seed, counter"),
+    ("random_normal", [KEY], {"shape": (), "dtype": "int32"}, UnsupportedError, "not i32"),
+    (
+        "random_integers",
+        [KEY],
+        {"low": 3, "high": 3, "shape": ()},
+        InvalidArgumentError,
+        "nothing to choose",
+    ),
+    (
+        "random_integers",
+        [KEY],
+        {"low": 0, "high": 129, "shape": (), "dtype": "int8"},
+        InvalidArgumentError,
+        "does not fit i8",
+    ),
+    ("dropout", [F, KEY], {"p": 1.5}, InvalidArgumentError, "no probability"),
 ]
 
 
@@ -285,7 +311,7 @@ def test_wrong_calls_say_where_why_and_what_to_do(
 
 
 def test_every_op_refuses_something_in_the_table_above() -> None:
-    assert {row[0] for row in WRONG} == set(IDS) - {"copy"}
+    assert {row[0] for row in WRONG} == set(NUMBERED.values()) - {"copy"}
     assert ops.lookup("copy").infer([dense("q4_1", 2, 32)], {}) == dense("q4_1", 2, 32)
 
 
