@@ -179,6 +179,9 @@ typedef struct anyhal_attrs_attention {
   uint32_t flags;
   float scale;
   int32_t causal;
+  uint64_t window;
+  float softcap;
+  uint32_t reserved;
 } anyhal_attrs_attention;
 
 typedef struct anyhal_attrs_rms_norm {

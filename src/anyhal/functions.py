@@ -1167,28 +1167,40 @@ def attention(
     /,
     kv_length: Array | None = None,
     mask: Array | None = None,
+    sinks: Array | None = None,
     *,
     scale: float,
     causal: Literal["none", "first_key", "last_key"],
-    out: Array | None = None,
-) -> Array:
+    window: int = 0,
+    softcap: float = 0.0,
+    return_lse: bool = False,
+    out: tuple[Array | None, ...] | None = None,
+) -> Array | tuple[Array, ...]:
     """out[b,h,t] = sum over visible keys j of softmax_j(scale * q[b,h,t] . k[b,h/g,j] + mask) *
     v[b,h/g,j], with g = H / Hkv.
 
-    Axes       q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], kv_length [] or [B] (optional),
-               mask [B, H, T, S] (optional) -> [B, H, T, Dv]
-    Dtypes     f32, f64, f16, bf16 (computed in f32)
-    k          H is a multiple of Hkv
-    kv_length  i64 or i32; how many keys count, else S
-    mask       bool, or q's dtype; broadcasts
-    scale      multiplies q . k, as 1/sqrt(D)
-    causal     none; first_key: j <= t; last_key: j <= kv_length - T + t
-    Special    a bool mask, the length and the causal rule select: what they hide has no part, NaN
-               included; a float mask is added; a row that sees nothing, or only -inf scores, is 0;
-               a NaN query or visible key gives a NaN row; a kv_length outside 0..S is an error
-    Aliasing   out may not overlap an input
-    Bound      attention of anyhal.conformance.tolerance
-    Source     Vaswani et al. 2017; ONNX Attention, opset 23, with the causal alignment named
+    Axes        q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], kv_length [] or [B] (optional),
+                mask [B, H, T, S] (optional), sinks [H] (optional) -> out [B, H, T, Dv], lse [B, H,
+                T] (optional)
+    Dtypes      f32, f64, f16, bf16 (computed in f32)
+    k           H is a multiple of Hkv
+    kv_length   i64 or i32; how many keys count, else S
+    mask        bool, or q's dtype; broadcasts
+    sinks       a score of each head's own that has no value
+    lse         log of the sum of exp of the scores, sinks among them; f32, for f64 f64
+    scale       multiplies q . k, as 1/sqrt(D)
+    causal      none; first_key: query t stands at p = t; last_key: at p = kv_length - T + t; it
+                sees keys j <= p
+    window      only keys with p - j < window are seen; 0 for all of them
+    softcap     scores become softcap * tanh(score / softcap) before the mask; 0 for none
+    return_lse  whether there is a second output
+    Special     a bool mask, the length, the causal rule and the window select: what they hide has
+                no part, NaN included; a float mask is added; a row that sees nothing, or only -inf
+                scores, is 0 and its lse -inf, or its sink; a NaN query, visible key or sink gives a
+                NaN row; a kv_length outside 0..S is an error
+    Aliasing    out may not overlap an input
+    Bound       attention of anyhal.conformance.tolerance
+    Source      Vaswani et al. 2017; ONNX Attention, opset 23, with the causal alignment named
     """
 
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from anyhal.dtypes import DType, dtype
 from anyhal.ops import _oracle
+from anyhal.ops._attention import visible_keys
 from anyhal.ops._spec import OpSpec
-from anyhal.ops.attention import visible_keys
 from anyhal.ops.rope import frequencies
 
 __all__ = ["BOUNDS", "bound", "mismatch"]
@@ -225,32 +225,54 @@ def _softmax(c: _Case) -> Any:
     return _stored(c) + relative * np.abs(c.reference) + 2 * _EXP_ROUNDINGS * c.acc.theta
 
 
-def _attention(c: _Case) -> Any:
-    q, k, v = c.value(0), c.value(1), c.value(2)
-    group = q.shape[1] // max(k.shape[1], 1)
-    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+def _attention_scores(c: _Case) -> tuple[Any, Any, Any]:
+    """The weight of each key, its relative error, and what the log of their sum may be off."""
+    q, k = c.value(0), c.value(1)
+    k = np.repeat(k, q.shape[1] // max(k.shape[1], 1), axis=1)
     scale, u = _WIDE(np.float32(c.attrs["scale"])), c.acc.u
-    mask = c.inputs[4] if len(c.inputs) > 4 else None
-    with np.errstate(all="ignore"):
-        kt = np.swapaxes(k, -1, -2)
-        scores = np.matmul(q, kt) * scale
-        magnitude = np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
-        if mask is not None and mask.dtype != np.bool_:
-            scores = scores + _oracle.wide(mask)
-        seen = visible_keys(
-            scores.shape, c.inputs[3] if len(c.inputs) > 3 else None, mask, c.attrs["causal"]
-        )
-        ds = growth(q.shape[-1]) * u * magnitude + u * np.abs(scores)
-        ds = np.where(seen & np.isfinite(ds), ds, 0).max(axis=-1, keepdims=True, initial=0)
-        scores = np.where(seen, scores, -np.inf)
-        depth = scores.max(axis=-1, keepdims=True, initial=-np.inf) - scores
-        e = np.where(np.isfinite(depth), np.exp(-depth), 0)
-        p = e / np.maximum(e.sum(axis=-1, keepdims=True), 1)
-        depth = np.where(np.isfinite(depth), depth, 0)
-        relative = 2 * ds + u * (depth + 2 * _EXP_ROUNDINGS + 7) + growth(k.shape[2]) * u
-        # A key whose weight underflows still counts with what its exponential may be off.
-        weight = relative * p + 2 * _EXP_ROUNDINGS * c.acc.theta
-        return _stored(c) + np.matmul(weight, np.where(np.isfinite(v), np.abs(v), 0))
+    length, mask, sinks = (c.inputs[i] if i < len(c.inputs) else None for i in (3, 4, 5))
+    kt = np.swapaxes(k, -1, -2)
+    scores = np.matmul(q, kt) * scale
+    ds = growth(q.shape[-1]) * u * np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
+    if c.attrs["softcap"]:
+        # tanh does not stretch errors; its own, and those of the quotient and the product.
+        cap = _WIDE(np.float32(c.attrs["softcap"]))
+        scores = cap * np.tanh(scores / cap)
+        ds = ds + (2 * ULPS["tanh"] + 3) * u * np.abs(scores)
+    if mask is not None and mask.dtype != np.bool_:
+        scores = scores + _oracle.wide(mask)
+    seen = visible_keys(scores.shape, length, mask, c.attrs["causal"], c.attrs["window"])
+    ds = ds + u * np.abs(scores)
+    ds = np.where(seen & np.isfinite(ds), ds, 0).max(axis=-1, keepdims=True, initial=0)
+    scores = np.where(seen, scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    rest = _WIDE(0)
+    if sinks is not None:
+        sink = _oracle.wide(sinks).astype(_WIDE)[:, None, None]
+        top = np.maximum(top, sink)
+        rest = np.nan_to_num(np.exp(sink - top))
+    depth = top - scores
+    e = np.where(np.isfinite(depth), np.exp(-depth), 0)
+    p = e / np.maximum(e.sum(axis=-1, keepdims=True) + rest, 1)
+    depth = np.where(np.isfinite(depth), depth, 0)
+    relative = 2 * ds + u * (depth + 2 * _EXP_ROUNDINGS + 7) + growth(k.shape[2] + 1) * u
+    off = ds + u * ((p * depth).sum(axis=-1, keepdims=True) + _EXP_ROUNDINGS + 2)
+    # The logarithm is at most |lse| + |top|, and 3 ulp of it are 6 u; the caller adds the first.
+    log = 2 * ULPS["log"] * np.where(np.isfinite(top), np.abs(top), 0)
+    return p, relative, off + u * (growth(k.shape[2] + 1) + log)
+
+
+def _attention(c: _Case) -> Any:
+    v = np.repeat(c.value(2), c.value(0).shape[1] // max(c.value(1).shape[1], 1), axis=1)
+    p, relative, _ = _attention_scores(c)
+    # A key whose weight underflows still counts with what its exponential may be off.
+    weight = relative * p + 2 * _EXP_ROUNDINGS * c.acc.theta
+    return _stored(c) + np.matmul(weight, np.where(np.isfinite(v), np.abs(v), 0))
+
+
+def _attention_lse(c: _Case) -> Any:
+    *_, off = _attention_scores(c)
+    return _stored(c) + off[..., 0] + 2 * ULPS["log"] * c.acc.u * np.abs(c.reference)
 
 
 def _rope(c: _Case) -> Any:
@@ -301,6 +323,7 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "rms_norm": _rms_norm,
     "softmax": _softmax,
     "attention": _attention,
+    "attention_lse": _attention_lse,
     "rope": _rope,
     "random_normal": _random_normal,
 }
