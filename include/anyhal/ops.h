@@ -29,6 +29,9 @@ typedef enum anyhal_op {
   ANYHAL_OP_CACHE_APPEND = 18,
   ANYHAL_OP_ARGMAX = 19,
   ANYHAL_OP_CONCAT = 20,
+  ANYHAL_OP_PAGED_ATTENTION = 60,
+  ANYHAL_OP_PAGED_CACHE_APPEND = 61,
+  ANYHAL_OP_GROUPED_MATMUL = 62,
   ANYHAL_OP_RANDOM_UNIFORM = 63,
   ANYHAL_OP_RANDOM_NORMAL = 64,
   ANYHAL_OP_RANDOM_INTEGERS = 65,
@@ -220,6 +223,14 @@ typedef struct anyhal_attrs_concat {
   int32_t axis;
   uint32_t reserved;
 } anyhal_attrs_concat;
+
+typedef struct anyhal_attrs_paged_attention {
+  uint32_t size;
+  uint32_t flags;
+  float scale;
+  uint32_t reserved;
+  uint64_t max_queries;
+} anyhal_attrs_paged_attention;
 
 typedef struct anyhal_attrs_random_integers {
   uint32_t size;

@@ -51,6 +51,7 @@ __all__ = [
     "gelu_tanh",
     "greater",
     "greater_equal",
+    "grouped_matmul",
     "isfinite",
     "isinf",
     "isnan",
@@ -72,6 +73,8 @@ __all__ = [
     "multiply",
     "negative",
     "not_equal",
+    "paged_attention",
+    "paged_cache_append",
     "pow",
     "prod",
     "quant_matmul",
@@ -1345,6 +1348,88 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
     Source    array API 2024.12 concat
+    """
+
+
+@_op("paged_attention")
+def paged_attention(
+    q: Array,
+    k_pages: Array,
+    v_pages: Array,
+    query_starts: Array,
+    block_table: Array,
+    lengths: Array,
+    /,
+    *,
+    scale: float,
+    max_queries: int = 0,
+    out: Array | None = None,
+) -> Array:
+    """out[t] = attention of token t over the positions of its sequence, which lie in pages.
+
+    Axes          q [T, H, D], k_pages [P, page_size, Hkv, D], v_pages [P, page_size, Hkv, Dv],
+                  query_starts [B + 1], block_table [B, M], lengths [B] -> [T, H, Dv]
+    Dtypes        f32, f64, f16, bf16 (computed in f32)
+    q             the tokens of all sequences, one after the other
+    k_pages       H is a multiple of Hkv
+    query_starts  i64 or i32; the first token of each sequence, and the end of the last; rises
+    block_table   i64 or i32; the pages of each sequence in order
+    lengths       i64 or i32; positions of each sequence, new ones included
+    scale         multiplies q . k, as 1/sqrt(D)
+    max_queries   no sequence has more tokens; 0 if that is not known; 1 when decoding
+    Special       causal with the last key aligned: token t of n sees positions to lengths - n + t;
+                  a token that sees nothing, or has no sequence, is 0; entries of the block table
+                  past a length, and rows past it, have no part; numbers out of range are an error
+                  and nothing is written
+    Aliasing      out may not overlap an input
+    Bound         paged_attention of anyhal.conformance.tolerance
+    Source        Kwon et al. 2023, PagedAttention (arXiv 2309.06180); attention of this registry
+    """
+
+
+@_op("paged_cache_append")
+def paged_cache_append(
+    pages: Array,
+    update: Array,
+    query_starts: Array,
+    block_table: Array,
+    lengths: Array,
+    /,
+) -> Array:
+    """pages[block_table[b, p / page_size], p % page_size] = update[t], in place, for token t at
+    position p of sequence b; returns the pages.
+
+    Axes          pages [P, page_size, H, D], update [T, H, D], query_starts [B + 1], block_table
+                  [B, M], lengths [B] -> [P, page_size, H, D]
+    Dtypes        f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    pages         of keys or of values
+    update        the new rows of all sequences, one after the other
+    query_starts  i64 or i32; the first token of each sequence, and the end of the last; rises
+    block_table   i64 or i32; the pages of each sequence in order
+    lengths       i64 or i32; positions of each sequence, new ones included
+    out           the pages themselves
+    Special       the n new tokens of a sequence go to its last n positions; a length, page or
+                  position out of range, or two tokens for one row, is an error and nothing is
+                  written; tokens of no sequence are left out; other rows keep their bits
+    Aliasing      each output is exactly the input of its place
+    Bound         exact of anyhal.conformance.tolerance
+    Source        Kwon et al. 2023, PagedAttention (arXiv 2309.06180)
+    """
+
+
+@_op("grouped_matmul")
+def grouped_matmul(x: Array, group_sizes: Array, w: Array, /, *, out: Array | None = None) -> Array:
+    """out[t] = x[t] @ w[e], where the first group_sizes[0] rows have e = 0, the next 1, ...
+
+    Axes         x [T, K], group_sizes [E], w [E, K, N] -> [T, N]
+    Dtypes       f32, f64, f16, bf16 (computed in f32)
+    x            rows in the order of their groups
+    group_sizes  i64 or i32; may be 0; together at most T
+    Special      rows beyond the groups are 0; a negative size, or more rows in groups than T, is an
+                 error; K = 0 gives zeros; NaN stays in its rows and in its group's
+    Aliasing     out may not overlap an input
+    Bound        grouped_matmul of anyhal.conformance.tolerance
+    Source       Gale et al. 2022, MegaBlocks (arXiv 2211.15841)
     """
 
 

@@ -32,6 +32,9 @@ IDS = (
     *("rope", "embedding", "cache_append", "argmax", "concat"),
 )
 NUMBERED = dict(enumerate(IDS, 1)) | {
+    60: "paged_attention",
+    61: "paged_cache_append",
+    62: "grouped_matmul",
     63: "random_uniform",
     64: "random_normal",
     65: "random_integers",
@@ -181,6 +184,7 @@ def dense(short: str, *shape: int) -> TensorSpec:
 
 F = dense("f32", 2, 3)
 KEY = dense("u64", 2)
+RAGGED = [dense("i64", 3), dense("i64", 2, 5), dense("i64", 2)]
 WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], str]] = [
     ("unary", [dense("i32", 3)], {"fn": "exp"}, UnsupportedError, r"exp: x is i32\[3\].*astype"),
     ("unary", [F], {"fn": "expp"}, InvalidArgumentError, "did you mean 'exp'"),
@@ -285,6 +289,41 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
     ("argmax", [dense("f32", 2, 0)], {}, InvalidArgumentError, "empty along axis"),
     ("concat", [F, dense("f32", 2, 4)], {}, InvalidArgumentError, r"arrays\[1\]"),
     ("fill", [dense("f32")], {}, InvalidArgumentError, "out="),
+    (
+        "paged_attention",
+        [dense("f32", 3, 4, 8), *[dense("f32", 9, 4, 3, 8)] * 2, *RAGGED],
+        {"scale": 1.0},
+        InvalidArgumentError,
+        "multiple of the second",
+    ),
+    (
+        "paged_attention",
+        [dense("f32", 3, 4, 8), *[dense("f32", 9, 4, 2, 8)] * 2, *RAGGED[1:], dense("i64", 1)],
+        {"scale": 1.0},
+        InvalidArgumentError,
+        r"block_table is i64\[2\]",
+    ),
+    (
+        "paged_cache_append",
+        [dense("f32", 9, 4, 3, 8), dense("f32", 3, 4, 8), *RAGGED],
+        {},
+        InvalidArgumentError,
+        "one H and D",
+    ),
+    (
+        "grouped_matmul",
+        [F, dense("i64", 2), dense("f32", 2, 4, 5)],
+        {},
+        InvalidArgumentError,
+        "inner sizes 3 and 4",
+    ),
+    (
+        "grouped_matmul",
+        [F, dense("f32", 2), dense("f32", 2, 3, 5)],
+        {},
+        UnsupportedError,
+        "group_sizes",
+    ),
     ("random_uniform", [dense("i64", 2)], {"shape": (3,)}, UnsupportedError, r"key is i64\[2\]"),
     ("random_uniform", [KEY], {"shape": (3, -1)}, InvalidArgumentError, "negative size"),
     ("random_normal", [dense("u64", 3)], {"shape": ()}, InvalidArgumentError, "seed, counter"),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import DType, dtype
-from anyhal.ops import _oracle
+from anyhal.ops import _oracle, attention, paged_attention
 from anyhal.ops._attention import visible_keys
 from anyhal.ops._spec import OpSpec
 from anyhal.ops.rope import frequencies
@@ -170,6 +170,13 @@ def _contraction(c: _Case) -> Any:
     return _stored(c) + _product(c, c.value(0), c.value(1))
 
 
+def _grouped_matmul(c: _Case) -> Any:
+    # The contraction's, group by group.
+    x, w = np.abs(c.value(0)), np.abs(c.value(2))
+    error = growth(x.shape[1]) * c.acc.u * c.spec.reference(x, c.inputs[1], w)
+    return _stored(c) + error + x.shape[1] * c.acc.theta
+
+
 def _epilogue(c: _Case) -> Any:
     a, b = c.value(0), c.value(1)
     if c.spec.name == "quant_matmul":
@@ -275,6 +282,19 @@ def _attention_lse(c: _Case) -> Any:
     return _stored(c) + off[..., 0] + 2 * ULPS["log"] * c.acc.u * np.abs(c.reference)
 
 
+def _paged_attention(c: _Case) -> Any:
+    """Attention's, sequence by sequence."""
+    out = np.zeros(np.shape(c.reference), _WIDE)
+    spec = attention.SPEC
+    attrs = {a.name: a.default for a in spec.attrs}
+    attrs |= {"scale": c.attrs["scale"], "causal": "last_key"}
+    for own, parts in paged_attention.each_sequence(c.inputs):
+        rows = np.swapaxes(c.reference[own], 0, 1)[None]
+        inner = _Case(spec, (*parts, None, None, None), attrs, rows, c.out)
+        out[own] = np.swapaxes(_attention(inner)[0], 0, 1)
+    return out
+
+
 def _rope(c: _Case) -> Any:
     x = np.abs(c.value(0))
     rotary = c.attrs["rotary_dims"] or x.shape[-1]
@@ -318,12 +338,14 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "binary": _binary,
     "reduce": _reduce,
     "contraction": _contraction,
+    "grouped_matmul": _grouped_matmul,
     "epilogue": _epilogue,
     "scatter_add": _scatter_add,
     "rms_norm": _rms_norm,
     "softmax": _softmax,
     "attention": _attention,
     "attention_lse": _attention_lse,
+    "paged_attention": _paged_attention,
     "rope": _rope,
     "random_normal": _random_normal,
 }
