@@ -111,7 +111,7 @@ def sequences(
 def example(
     rng: Rng, counts: Sequence[int], lengths: Sequence[int], page: int
 ) -> tuple[int, tuple[Any, Any, Any]]:
-    """A number of pages, and indices in which no page is used twice and unused ones are nonsense."""
+    """A number of pages, and indices: no page is used twice, and unused entries are nonsense."""
     used = [-(-n // page) for n in lengths]
     blocks = max(used, default=0) + 1
     table = np.full((len(counts), blocks), -7)

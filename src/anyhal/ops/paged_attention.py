@@ -42,8 +42,8 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
         )
     if attrs["max_queries"] < 0:
         raise InvalidArgumentError(
-            f"paged_attention: max_queries={attrs['max_queries']} is negative; pass the most tokens "
-            "that a sequence has, or 0 if that is not known"
+            f"paged_attention: max_queries={attrs['max_queries']} is negative; pass the most "
+            "tokens that a sequence has, or 0 if that is not known"
         )
     _paged.check("paged_attention", starts, table, lengths)
     return TensorSpec.dense(q.dtype, (*q.shape[:2], v.shape[3]))

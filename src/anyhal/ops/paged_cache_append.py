@@ -158,8 +158,8 @@ SPEC = OpSpec(
     id=61,
     name="paged_cache_append",
     since="0.2",
-    summary="pages[block_table[b, p / page_size], p % page_size] = update[t], in place, for token t "
-    "at position p of sequence b; returns the pages.",
+    summary="pages[block_table[b, p / page_size], p % page_size] = update[t], in place, for token "
+    "t at position p of sequence b; returns the pages.",
     inputs=(
         Arg("pages", "[P, page_size, H, D]", doc="of keys or of values"),
         Arg("update", "[T, H, D]", doc="the new rows of all sequences, one after the other"),

@@ -61,7 +61,7 @@ class Formula:
         terms, term = [], math.pi / 2
         for k in range(self.sine_terms):
             terms.append(self.type(term))
-            term *= -((math.pi / 2) ** 2) / ((2 * k + 2) * (2 * k + 3))
+            term *= -(math.pi / 2 * (math.pi / 2)) / ((2 * k + 2) * (2 * k + 3))
         return terms
 
 
