@@ -128,6 +128,7 @@ from anyhal.runtime.device import (
     select_backend,
     synchronize,
 )
+from anyhal.runtime.einsum import einsum
 from anyhal.runtime.queue import Event, Graph, Queue, graph
 
 __all__ = [
@@ -174,6 +175,7 @@ __all__ = [
     "devices",
     "divide",
     "dropout",
+    "einsum",
     "embedding",
     "empty",
     "equal",

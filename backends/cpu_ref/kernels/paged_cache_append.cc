@@ -1,5 +1,7 @@
 // paged_cache_append: new rows of a ragged batch go to the last positions of their sequences.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "paged.h"
 
 namespace hal::cpu_ref {
@@ -28,7 +30,8 @@ Answer paged_cache_append_fits(const Desc& desc) {
   const int64_t* update = sdk::operand(desc, 1).dims;
   if (update[1] != pages[2] || update[2] != pages[3])
     return sdk::invalid("the update must be [T, H, D] with H and D of the pages", 1);
-  if (sdk::output(desc).alias_of != 1)
+  const bool empty = std::find(pages, pages + 4, 0) != pages + 4;  // such blocks have no address
+  if (sdk::output(desc).alias_of != 1 && !empty)
     return sdk::no(ANYHAL_REASON_LAYOUT, "the output must be the pages themselves", 5);
   return output_may_alias(desc, {0});
 }
