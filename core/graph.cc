@@ -59,9 +59,10 @@ void Graph::record(Plan& plan, const Operand* operands) {
       {plan.enqueue, plan.handle, &plan, uint32_t(operands_.size()), plan.operand_count});
   for (uint32_t i = 0; i < plan.operand_count; ++i) {
     operands_.push_back(operands[i]);
-    hold(operands[i].buffer);
-    if (i >= plan.input_count && operands[i].buffer->purpose == ANYHAL_PURPOSE_ARENA)
-      operands[i].buffer->unwritten = !launched_;
+    Buffer* buffer = operands[i].buffer;  // null: absent, or without elements
+    hold(buffer);
+    if (buffer && i >= plan.input_count && buffer->purpose == ANYHAL_PURPOSE_ARENA)
+      buffer->unwritten = !launched_;
   }
   plan_workspace_bytes_ = std::max(plan_workspace_bytes_, plan.workspace_bytes);
 }

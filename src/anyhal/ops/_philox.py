@@ -16,7 +16,7 @@ import numpy as np
 from anyhal.dtypes import DType
 from anyhal.errors import InvalidArgumentError
 from anyhal.ops._checks import FLOATS, check_dtype, check_shape, output_dtype
-from anyhal.ops._draw import Rng, one_of, size
+from anyhal.ops._draw import Rng, size
 from anyhal.ops._spec import Arg, Attr, Shape, TensorSpec
 from anyhal.ops._trace import Trace, Value
 
@@ -99,7 +99,9 @@ def _keys(trace: Trace, key: Value, low: Value, half: Value) -> tuple[Value, tup
     lows = trace.binary("bitwise_and", key, low)
     highs = trace.binary("shift_right", key, half)
     first = np.arange(2 * ROUNDS).reshape(ROUNDS, 2) % 4 % 3 != 0  # the low half of the key?
-    steps = np.arange(ROUNDS, dtype=np.uint64)[:, None] * np.where(first, *np.uint64(WEYL))
+    steps = np.arange(ROUNDS, dtype=np.uint64)[:, None] * np.where(
+        first, np.uint64(WEYL[0]), np.uint64(WEYL[1])
+    )
     halves = trace("where", trace.constant(first, "bool"), lows.at(0, 0), highs.at(0, 0))
     table = trace.binary("add", halves, trace.constant(steps, "u64"))
     trace.binary("bitwise_and", table, low, out=table)
@@ -155,7 +157,8 @@ def random_key(rng: Rng) -> Any:
 
 
 def random_shape(rng: Rng) -> Shape:
-    return one_of(rng, [(), (0,), (size(rng),), (3, size(rng)), (2, size(rng, 33), 5)])
+    shapes: list[Shape] = [(), (0,), (size(rng),), (3, size(rng)), (2, size(rng, 33), 5)]
+    return shapes[int(rng.integers(len(shapes)))]
 
 
 KEYS = (

@@ -29,7 +29,7 @@ def threshold(p: float) -> int:
 def scale(p: float, acc: str) -> Any:
     """1 / (1 - p) rounded once; for p = 1 nothing is left to scale."""
     kept = 1.0 - float(np.float32(p))
-    return dtype(acc).numpy.type(1.0 / kept if kept else 0.0)
+    return (np.float64 if acc == "f64" else np.float32)(1.0 / kept if kept else 0.0)
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:

@@ -124,12 +124,12 @@ def _attend(
     attention.decompose(trace, [*inputs, lengths, None, None], plain, outs)
 
 
-def each_sequence(inputs: Sequence[Any]) -> Iterator[tuple[slice, tuple[Any, Any, Any]]]:
+def each_sequence(inputs: Sequence[Any]) -> Iterator[tuple[slice, tuple[Any, ...]]]:
     """The tokens of each sequence, and its q, k and v as `attention` takes them."""
     q, k, v, starts, table, lengths = inputs
     for own, page, row in _paged.sequences(starts, table, lengths, len(q), *k.shape[:2]):
         parts = (q[own], k[page, row], v[page, row])
-        yield own, tuple(np.swapaxes(x, 0, 1)[None] for x in parts)  # type: ignore[misc]
+        yield own, tuple(np.swapaxes(x, 0, 1)[None] for x in parts)
 
 
 def reference(*inputs: Any, scale: float, max_queries: int = 0) -> Any:

@@ -40,7 +40,7 @@ class Formula:
 
     @property
     def type(self) -> Any:
-        return dtype_of(self.acc).numpy.type
+        return np.float64 if self.acc == "f64" else np.float32
 
     @property
     def log_table(self) -> Any:

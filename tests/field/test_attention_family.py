@@ -106,6 +106,15 @@ def test_num_37_empty_groups_and_rows_beyond(device: str, mode: str) -> None:
     assert np.allclose(found, want, atol=1e-5) and (found[8:] == 0).all()
 
 
+def test_a_graph_records_calls_that_lack_an_output(device: str) -> None:
+    q = hal.asarray(np.ones((1, 2, 3, 4), F32), device=device)
+    out = hal.zeros((1, 2, 3, 4), device=device)
+    with hal.use(device=device), hal.graph() as graph:
+        hal.attention(q, q, q, scale=1.0, causal="none", out=(out, None))
+    graph.launch()
+    assert np.allclose(out.numpy(), 1)
+
+
 @pytest.mark.parametrize("sizes", [[-1, 5, 0, 3], [4, 4, 0, 3], [11, 0, 0, 0]])
 def test_num_23_groups_that_do_not_fit(device: str, mode: str, sizes: list[int]) -> None:
     x, w = np.ones((10, 6), F32), np.ones((4, 6, 5), F32)
