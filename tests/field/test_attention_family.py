@@ -106,6 +106,19 @@ def test_num_37_empty_groups_and_rows_beyond(device: str, mode: str) -> None:
     assert np.allclose(found, want, atol=1e-5) and (found[8:] == 0).all()
 
 
+def test_a_form_without_a_kernel_leaves_the_others_their_kernel() -> None:
+    """cpu has a kernel for the plain form; that it refuses a window is no reason to distrust it."""
+    q = hal.asarray(np.ones((1, 2, 3, 4), F32), device="cpu:0")
+
+    def fused() -> int:
+        found = [r for r in hal.routes() if r["op"] == "attention" and not r["decomposed"]]
+        return sum(r["calls"] for r in found)
+
+    before = fused()
+    hal.attention(q, q, q, scale=1.0, causal="last_key")
+    assert fused() == before + 1
+
+
 def test_a_graph_records_calls_that_lack_an_output(device: str) -> None:
     q = hal.asarray(np.ones((1, 2, 3, 4), F32), device=device)
     out = hal.zeros((1, 2, 3, 4), device=device)

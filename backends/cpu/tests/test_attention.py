@@ -85,9 +85,7 @@ def test_same_bits_for_any_number_of_threads() -> None:
     attrs = {"scale": 0.25, "causal": "last_key"}
     for t, s in ((1, 2000), (120, 300)):
         inputs = [*operands(np.random.default_rng(5), t, s, 32, 32, "f32"), None, None]
-        np.testing.assert_array_equal(
-            attend(few, inputs, attrs), attend(many, inputs, attrs)
-        )
+        np.testing.assert_array_equal(attend(few, inputs, attrs), attend(many, inputs, attrs))
 
 
 @pytest.mark.parametrize("more", [{"window": 3}, {"softcap": 2.0}, {"return_lse": True}, None])
