@@ -173,7 +173,7 @@ def _judge(device: Device, queue: Queue, spec: OpSpec, sample: Sample) -> str | 
     for i, (out, target) in enumerate(zip(outs, targets, strict=True)):
         operand = _operand(out, target)
         operands.append((*operand[:5], i + 1, *operand[6:]) if in_place else operand)
-    call = (device.native, spec.id, len(inputs), operands, pack(spec, lowered), [])
+    call: Any = (device.native, spec.id, len(inputs), operands, pack(spec, lowered), [])
     try:
         if not _core.query(*call)["support"]:
             return None
