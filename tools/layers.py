@@ -54,7 +54,7 @@ MAY_IMPORT_OUTSIDE: dict[str, set[str]] = {
     "dtypes": {"numpy", "ml_dtypes"},
     "ops": {"numpy", "ml_dtypes"},
     "routing": set(),
-    "runtime": {"numpy"},
+    "runtime": {"numpy", "opt_einsum"},
     "dispatch": {"numpy"},
     "functions": set(),
     "conformance": {"numpy", "ml_dtypes"},

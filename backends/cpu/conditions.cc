@@ -263,10 +263,14 @@ Answer scatter_add(const Desc& d) {
 }
 
 Answer attention(const Desc& d) {
-  Answer a = shape_of_call(d, 6, 3);
-  if (!a.yes()) return a;
+  if (d.input_count != 6 || d.operand_count != 8) return invalid("the number of operands is wrong");
+  for (uint32_t i : {0u, 1u, 2u, 6u})
+    if (absent(operand(d, i))) return invalid("a required operand is absent", int32_t(i));
+  const auto attrs = sdk::attributes<anyhal_attrs_attention>(d);
+  if (attrs.window != 0 || attrs.softcap != 0 || !absent(operand(d, 5)) || !absent(operand(d, 7)))
+    return no(ANYHAL_REASON_ATTRIBUTE, "no window, softcap, sinks or log-sum-exp here", -1);
   const Tensor &q = operand(d, 0), &k = operand(d, 1), &v = operand(d, 2), &out = output(d);
-  for (uint32_t i : {0u, 1u, 2u, 5u})
+  for (uint32_t i : {0u, 1u, 2u, 6u})
     if (operand(d, i).rank != 4)
       return invalid("q, k, v and the output have four dims", int32_t(i));
   bool fits = k.dims[0] == q.dims[0] && v.dims[0] == q.dims[0] && v.dims[1] == k.dims[1] &&
@@ -285,11 +289,11 @@ Answer attention(const Desc& d) {
     const int64_t full[4] = {q.dims[0], q.dims[1], q.dims[2], k.dims[2]};
     for (int i = 0; fits && i < 4; ++i) fits = mask.dims[i] == full[i] || mask.dims[i] == 1;
   }
-  int32_t causal = sdk::attributes<anyhal_attrs_attention>(d).causal;
+  int32_t causal = attrs.causal;
   return all(mistake_unless(fits, "the dims do not fit q[B,H,T,D] k[B,Hkv,S,D] v[B,Hkv,S,Dv]", -1),
              require(causal >= ANYHAL_CAUSAL_NONE && causal <= ANYHAL_CAUSAL_LAST_KEY,
                      ANYHAL_REASON_ATTRIBUTE, "an unknown causal rule", -1),
-             same_dtype(d, 0, 1), same_dtype(d, 0, 2), same_dtype(d, 0, 5), in_place(d, 0));
+             same_dtype(d, 0, 1), same_dtype(d, 0, 2), same_dtype(d, 0, 6), in_place(d, 0));
 }
 
 Answer rms_norm(const Desc& d) {

@@ -120,6 +120,21 @@ const sdk::Row kRows[] = {
      adamw_step_fits, adamw_step},
     {ANYHAL_OP_SGD_STEP, "sgd_step", 0, sdk::kFloats, kHas<anyhal_attrs_sgd_step>, sgd_step_fits,
      sgd_step},
+    {ANYHAL_OP_PAGED_ATTENTION, "paged_attention", 0, sdk::kFloats,
+     kHas<anyhal_attrs_paged_attention>, paged_attention_fits, paged_attention,
+     paged_attention_workspace},
+    {ANYHAL_OP_PAGED_CACHE_APPEND, "paged_cache_append", 0, sdk::kPlain, kNone,
+     paged_cache_append_fits, paged_cache_append, paged_cache_append_workspace},
+    {ANYHAL_OP_GROUPED_MATMUL, "grouped_matmul", 0, sdk::kFloats, kNone, grouped_matmul_fits,
+     grouped_matmul},
+    {ANYHAL_OP_RANDOM_UNIFORM, "random_uniform", 1, sdk::kFloats, kNone, random_floats_fit,
+     random_uniform},
+    {ANYHAL_OP_RANDOM_NORMAL, "random_normal", 1, sdk::kFloats, kNone, random_floats_fit,
+     random_normal},
+    {ANYHAL_OP_RANDOM_INTEGERS, "random_integers", 1, sdk::kInts,
+     kHas<anyhal_attrs_random_integers>, random_integers_fit, random_integers},
+    {ANYHAL_OP_DROPOUT, "dropout", 0, sdk::kFloats, kHas<anyhal_attrs_dropout>, dropout_fits,
+     dropout},
 };
 const sdk::OpTable kOps(kRows, sdk::kBatchInvariant);
 

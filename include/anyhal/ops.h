@@ -50,6 +50,13 @@ typedef enum anyhal_op {
   ANYHAL_OP_MAX_POOL = 42,
   ANYHAL_OP_AVG_POOL = 43,
   ANYHAL_OP_RESIZE = 44,
+  ANYHAL_OP_PAGED_ATTENTION = 60,
+  ANYHAL_OP_PAGED_CACHE_APPEND = 61,
+  ANYHAL_OP_GROUPED_MATMUL = 62,
+  ANYHAL_OP_RANDOM_UNIFORM = 63,
+  ANYHAL_OP_RANDOM_NORMAL = 64,
+  ANYHAL_OP_RANDOM_INTEGERS = 65,
+  ANYHAL_OP_DROPOUT = 66,
   ANYHAL_OP_CROSS_ENTROPY = 80,
   ANYHAL_OP_CROSS_ENTROPY_BACKWARD = 81,
   ANYHAL_OP_SOFTMAX_BACKWARD = 82,
@@ -268,6 +275,9 @@ typedef struct anyhal_attrs_attention {
   uint32_t flags;
   float scale;
   int32_t causal;
+  uint64_t window;
+  float softcap;
+  uint32_t reserved;
 } anyhal_attrs_attention;
 
 typedef struct anyhal_attrs_rms_norm {
@@ -464,6 +474,28 @@ typedef struct anyhal_attrs_resize {
   int32_t coordinates;
   int32_t rounding;
 } anyhal_attrs_resize;
+
+typedef struct anyhal_attrs_paged_attention {
+  uint32_t size;
+  uint32_t flags;
+  float scale;
+  uint32_t reserved;
+  uint64_t max_queries;
+} anyhal_attrs_paged_attention;
+
+typedef struct anyhal_attrs_random_integers {
+  uint32_t size;
+  uint32_t flags;
+  uint64_t low;
+  uint64_t high;
+} anyhal_attrs_random_integers;
+
+typedef struct anyhal_attrs_dropout {
+  uint32_t size;
+  uint32_t flags;
+  float p;
+  uint32_t reserved;
+} anyhal_attrs_dropout;
 
 typedef struct anyhal_attrs_cross_entropy {
   uint32_t size;

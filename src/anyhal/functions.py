@@ -59,6 +59,7 @@ __all__ = [
     "cross_entropy_backward",
     "cumsum",
     "divide",
+    "dropout",
     "embedding",
     "embedding_backward",
     "equal",
@@ -73,6 +74,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "grouped_matmul",
     "hypot",
     "isfinite",
     "isinf",
@@ -107,10 +109,15 @@ __all__ = [
     "not_equal",
     "one_hot",
     "pad",
+    "paged_attention",
+    "paged_cache_append",
     "positive",
     "pow",
     "prod",
     "quant_matmul",
+    "random_integers",
+    "random_normal",
+    "random_uniform",
     "reciprocal",
     "relu",
     "remainder",
@@ -1495,28 +1502,40 @@ def attention(
     /,
     kv_length: Array | None = None,
     mask: Array | None = None,
+    sinks: Array | None = None,
     *,
     scale: float,
     causal: Literal["none", "first_key", "last_key"],
-    out: Array | None = None,
-) -> Array:
+    window: int = 0,
+    softcap: float = 0.0,
+    return_lse: bool = False,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> Any:
     """out[b,h,t] = sum over visible keys j of softmax_j(scale * q[b,h,t] . k[b,h/g,j] + mask) *
     v[b,h/g,j], with g = H / Hkv.
 
-    Axes       q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], kv_length [] or [B] (optional),
-               mask [B, H, T, S] (optional) -> [B, H, T, Dv]
-    Dtypes     f32, f64, f16, bf16 (computed in f32)
-    k          H is a multiple of Hkv
-    kv_length  i64 or i32; how many keys count, else S
-    mask       bool, or q's dtype; broadcasts
-    scale      multiplies q . k, as 1/sqrt(D)
-    causal     none; first_key: j <= t; last_key: j <= kv_length - T + t
-    Special    a bool mask, the length and the causal rule select: what they hide has no part, NaN
-               included; a float mask is added; a row that sees nothing, or only -inf scores, is 0;
-               a NaN query or visible key gives a NaN row; a kv_length outside 0..S is an error
-    Aliasing   out may not overlap an input
-    Bound      attention of anyhal.conformance.tolerance
-    Source     Vaswani et al. 2017; ONNX Attention, opset 23, with the causal alignment named
+    Axes        q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], kv_length [] or [B] (optional),
+                mask [B, H, T, S] (optional), sinks [H] (optional) -> out [B, H, T, Dv], lse [B, H,
+                T] (optional)
+    Dtypes      f32, f64, f16, bf16 (computed in f32)
+    k           H is a multiple of Hkv
+    kv_length   i64 or i32; how many keys count, else S
+    mask        bool, or q's dtype; broadcasts
+    sinks       a score of each head's own that has no value
+    lse         log of the sum of exp of the scores, sinks among them; f32, for f64 f64
+    scale       multiplies q . k, as 1/sqrt(D)
+    causal      none; first_key: query t stands at p = t; last_key: at p = kv_length - T + t; it
+                sees keys j <= p
+    window      only keys with p - j < window are seen; 0 for all of them
+    softcap     scores become softcap * tanh(score / softcap) before the mask; 0 for none
+    return_lse  whether there is a second output
+    Special     a bool mask, the length, the causal rule and the window select: what they hide has
+                no part, NaN included; a float mask is added; a row that sees nothing, or only -inf
+                scores, is 0 and its lse -inf, or its sink; a NaN query, visible key or sink gives a
+                NaN row; a kv_length outside 0..S is an error
+    Aliasing    out may not overlap an input
+    Bound       attention of anyhal.conformance.tolerance
+    Source      Vaswani et al. 2017; ONNX Attention, opset 23, with the causal alignment named
     """
 
 
@@ -2223,6 +2242,193 @@ def resize(
     Aliasing     out may not overlap an input
     Bound        resize of anyhal.conformance.tolerance
     Source       ONNX Resize, opset 19, sizes only
+    """
+
+
+@_op("paged_attention")
+def paged_attention(
+    q: Array,
+    k_pages: Array,
+    v_pages: Array,
+    query_starts: Array,
+    block_table: Array,
+    lengths: Array,
+    /,
+    *,
+    scale: float,
+    max_queries: int = 0,
+    out: Array | None = None,
+) -> Array:
+    """out[t] = attention of token t over the positions of its sequence, which lie in pages.
+
+    Axes          q [T, H, D], k_pages [P, page_size, Hkv, D], v_pages [P, page_size, Hkv, Dv],
+                  query_starts [B + 1], block_table [B, M], lengths [B] -> [T, H, Dv]
+    Dtypes        f32, f64, f16, bf16 (computed in f32)
+    q             the tokens of all sequences, one after the other
+    k_pages       H is a multiple of Hkv
+    query_starts  i64 or i32; the first token of each sequence, and the end of the last; rises
+    block_table   i64 or i32; the pages of each sequence in order
+    lengths       i64 or i32; positions of each sequence, new ones included
+    scale         multiplies q . k, as 1/sqrt(D)
+    max_queries   no sequence has more tokens; 0 if that is not known; 1 when decoding
+    Special       causal with the last key aligned: token t of n sees positions to lengths - n + t;
+                  a token that sees nothing, or has no sequence, is 0; entries of the block table
+                  past a length, and rows past it, have no part; numbers out of range are an error
+                  and nothing is written
+    Aliasing      out may not overlap an input
+    Bound         paged_attention of anyhal.conformance.tolerance
+    Source        Kwon et al. 2023, PagedAttention (arXiv 2309.06180); attention of this registry
+    """
+
+
+@_op("paged_cache_append")
+def paged_cache_append(
+    pages: Array,
+    update: Array,
+    query_starts: Array,
+    block_table: Array,
+    lengths: Array,
+    /,
+) -> Array:
+    """pages[block_table[b, p / page_size], p % page_size] = update[t], in place, for token t at
+    position p of sequence b; returns the pages.
+
+    Axes          pages [P, page_size, H, D], update [T, H, D], query_starts [B + 1], block_table
+                  [B, M], lengths [B] -> [P, page_size, H, D]
+    Dtypes        f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    pages         of keys or of values
+    update        the new rows of all sequences, one after the other
+    query_starts  i64 or i32; the first token of each sequence, and the end of the last; rises
+    block_table   i64 or i32; the pages of each sequence in order
+    lengths       i64 or i32; positions of each sequence, new ones included
+    out           the pages themselves
+    Special       the n new tokens of a sequence go to its last n positions; a length, page or
+                  position out of range, or two tokens for one row, is an error and nothing is
+                  written; tokens of no sequence are left out; other rows keep their bits
+    Aliasing      each output is exactly the input of its place
+    Bound         exact of anyhal.conformance.tolerance
+    Source        Kwon et al. 2023, PagedAttention (arXiv 2309.06180)
+    """
+
+
+@_op("grouped_matmul")
+def grouped_matmul(x: Array, group_sizes: Array, w: Array, /, *, out: Array | None = None) -> Array:
+    """out[t] = x[t] @ w[e], where the first group_sizes[0] rows have e = 0, the next 1, ...
+
+    Axes         x [T, K], group_sizes [E], w [E, K, N] -> [T, N]
+    Dtypes       f32, f64, f16, bf16 (computed in f32)
+    x            rows in the order of their groups
+    group_sizes  i64 or i32; may be 0; together at most T
+    Special      rows beyond the groups are 0; a negative size, or more rows in groups than T, is an
+                 error; K = 0 gives zeros; NaN stays in its rows and in its group's
+    Aliasing     out may not overlap an input
+    Bound        grouped_matmul of anyhal.conformance.tolerance
+    Source       Gale et al. 2022, MegaBlocks (arXiv 2211.15841)
+    """
+
+
+@_op("random_uniform")
+def random_uniform(
+    key: Array,
+    /,
+    *,
+    shape: tuple[int, ...],
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out[i] = the upper bits of random word i as a fraction in [0, 1).
+
+    Axes      key [2] -> [...]
+    Dtypes    u64
+    key       u64: seed, counter; a new counter for each call
+    out       24 bits in f32, 11 in f16, 8 in bf16, 53 (two words) in f64
+    shape     shape of the output
+    dtype     float32 (the default), float16, bfloat16, float64
+    Special   every number is an exact multiple of 2^-bits, never 1; the bits depend on the key and
+              the row-major position only, not on device, shape or layout
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3
+    """
+
+
+@_op("random_normal")
+def random_normal(
+    key: Array,
+    /,
+    *,
+    shape: tuple[int, ...],
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out[2j], out[2j + 1] = r cos a, r sin a with r = sqrt(-2 log u): Box-Muller.
+
+    Axes      key [2] -> [...]
+    Dtypes    u64
+    key       u64: seed, counter; a new counter for each call
+    out       mean 0, deviation 1; f16 and bf16 are rounded from f32
+    shape     shape of the output
+    dtype     float32 (the default), float16, bfloat16, float64
+    Special   u = max(w, 1) / 2^32 with w = word 2j in f32; a = pi v / 2^31 with v = word 2j + 1 as
+              a signed number in f32; in f64 w is the upper 53 of 64 bits and v all 64; magnitudes
+              end at 6.7 (f64: 8.6); the steps of docs/adr/0080 give the same bits everywhere
+    Aliasing  out may not overlap an input
+    Bound     random_normal of anyhal.conformance.tolerance
+    Source    Box and Muller 1958; Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3
+    """
+
+
+@_op("random_integers")
+def random_integers(
+    key: Array,
+    /,
+    *,
+    low: int,
+    high: int,
+    shape: tuple[int, ...],
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out[i] = low + floor(x * (high - low) / 2^64), x being the words 2i and 2i + 1.
+
+    Axes      key [2] -> [...]
+    Dtypes    u64
+    key       u64: seed, counter; a new counter for each call
+    low       the smallest; in C as two's complement
+    high      one past the largest; in C likewise
+    shape     shape of the output
+    dtype     an integer dtype; int64 by default
+    Special   no number is more likely than another by more than 2^-64; nothing is rejected, so the
+              bits of an element depend on the key and its row-major position only
+    Aliasing  out may not overlap an input
+    Bound     exact of anyhal.conformance.tolerance
+    Source    Salmon et al. 2011, Parallel Random Numbers: As Easy as 1, 2, 3; Lemire 2019 (arXiv
+              1805.10941), the product without rejection
+    """
+
+
+@_op("dropout")
+def dropout(
+    x: Array,
+    key: Array,
+    /,
+    *,
+    p: float,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array]:
+    """out = x / (1 - p) where mask is true, else 0; mask[i] = (random word i >= p * 2^32).
+
+    Axes      x [...], key [2] -> out [...], mask [...]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    key       u64: seed, counter; a new counter for each call
+    mask      bool: what is kept
+    p         how likely an element is dropped, from 0 to 1
+    Special   p * 2^32 is rounded to an integer and 1 / (1 - p) to the accumulation dtype, then
+              multiplied; what is dropped is 0 whatever it was, NaN included; p = 1 drops all
+    Aliasing  out may not overlap an input
+    Bound     rounding of anyhal.conformance.tolerance
+    Source    Srivastava et al. 2014, inverted; Salmon et al. 2011, Parallel Random Numbers: As Easy
+              as 1, 2, 3
     """
 
 

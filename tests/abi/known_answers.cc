@@ -305,18 +305,21 @@ void test_attention(Host& host) {
   k.values[3] = kNan;
   Array<int32_t> length({1}, {3});
   auto out = Array<float>::full({1, 2, 2, 1}, kNan);
-  anyhal_attrs_attention last = {0, 0, 1, ANYHAL_CAUSAL_LAST_KEY};
-  Result causal = host.run(ANYHAL_OP_ATTENTION, {q, k, v, length, absent(), out}, last);
+  anyhal_attrs_attention last = {0, 0, 1, ANYHAL_CAUSAL_LAST_KEY, 0, 0, 0};
+  Result causal =
+      host.run(ANYHAL_OP_ATTENTION, {q, k, v, length, absent(), absent(), out, absent()}, last);
   expect("attention, last key", causal, out.values, {1.5f, 3, 1.5f, 3}, 1e-6);
   last.causal = ANYHAL_CAUSAL_FIRST_KEY;
-  Result first = host.run(ANYHAL_OP_ATTENTION, {q, k, v, length, absent(), out}, last);
+  Result first =
+      host.run(ANYHAL_OP_ATTENTION, {q, k, v, length, absent(), absent(), out, absent()}, last);
   expect("attention, first key", first, out.values, {1, 1.5f, 1, 1.5f}, 1e-6);
   unsigned char allowed[8] = {0, 1, 0, 0, 0, 0, 0, 0};  // the second query sees nothing
   Operand mask = Array<float>::full({1, 2, 2, 4}, 0).op().step({0, 0, 4, 1});
   mask.dtype = ANYHAL_DTYPE_BOOL;
   mask.data = allowed;
   last.causal = ANYHAL_CAUSAL_NONE;
-  Result masked = host.run(ANYHAL_OP_ATTENTION, {q, k, v, absent(), mask, out}, last);
+  Result masked =
+      host.run(ANYHAL_OP_ATTENTION, {q, k, v, absent(), mask, absent(), out, absent()}, last);
   expect("attention, masked", masked, out.values, {2, 0, 2, 0}, 1e-6);
 }
 

@@ -163,7 +163,7 @@ class Host {
     desc.size = sizeof(desc);
     desc.op = op;
     desc.operand_count = static_cast<uint32_t>(operands.size());
-    desc.input_count = desc.operand_count - 1;
+    desc.input_count = desc.operand_count - outputs;
     desc.operands = tensors.data();
     desc.attributes = attributes;
     desc.attributes_size = attributes_size;
@@ -202,9 +202,11 @@ class Host {
   template <class Attributes>
   Result run(uint32_t op, const std::vector<Operand>& operands, Attributes attributes) {
     attributes.size = sizeof(attributes);
+    outputs = op == ANYHAL_OP_ATTENTION ? 2 : 1;
     return run(op, operands, &attributes, sizeof(attributes));
   }
 
+  uint32_t outputs = 1;  // how many operands at the end are outputs
   anyhal_error error = {};
   anyhal_reply reply = {};
   const anyhal_table* table = nullptr;

@@ -50,6 +50,16 @@ TRAINING = ("cross_entropy", "cross_entropy_backward", "softmax_backward", "log_
 TRAINING += ("rms_norm_backward", "layer_norm_backward", "attention_backward")
 NUMBERS |= dict(enumerate(TRAINING, 80)) | {88: "embedding_backward", 89: "conv_backward"}
 NUMBERS |= {90: "adamw_step", 91: "sgd_step"}
+NUMBERED = dict(enumerate(IDS, 1)) | {
+    60: "paged_attention",
+    61: "paged_cache_append",
+    62: "grouped_matmul",
+    63: "random_uniform",
+    64: "random_normal",
+    65: "random_integers",
+    66: "dropout",
+}
+NUMBERS |= NUMBERED
 CHOICES = {
     "unary_fn": "neg abs sign exp expm1 log log1p sqrt rsqrt reciprocal sin cos tanh erf floor "
     "ceil round trunc logical_not bitwise_not isnan isinf isfinite sigmoid relu silu gelu "
@@ -200,6 +210,8 @@ def dense(short: str, *shape: int) -> TensorSpec:
 
 
 F = dense("f32", 2, 3)
+KEY = dense("u64", 2)
+RAGGED = [dense("i64", 3), dense("i64", 2, 5), dense("i64", 2)]
 WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], str]] = [
     ("unary", [dense("i32", 3)], {"fn": "exp"}, UnsupportedError, r"exp: x is i32\[3\].*astype"),
     ("unary", [F], {"fn": "expp"}, InvalidArgumentError, "did you mean 'exp'"),
@@ -257,14 +269,14 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
     ("quant_matmul", [F, F, None, None, None], {}, UnsupportedError, "w is"),
     (
         "attention",
-        [dense("f32", 1, 3, 1, 4), *[dense("f32", 1, 2, 5, 4)] * 2, None, None],
+        [dense("f32", 1, 3, 1, 4), *[dense("f32", 1, 2, 5, 4)] * 2, *[None] * 3],
         {"scale": 1.0, "causal": "none"},
         InvalidArgumentError,
         "multiple",
     ),
     (
         "attention",
-        [dense("f32", 1, 2, 1, 4), *[dense("f32", 1, 2, 5, 4)] * 2, None, None],
+        [dense("f32", 1, 2, 1, 4), *[dense("f32", 1, 2, 5, 4)] * 2, *[None] * 3],
         {"scale": 1.0, "causal": "yes"},
         InvalidArgumentError,
         "known: none, first_key, last_key",
@@ -304,6 +316,22 @@ WRONG: list[tuple[str, list[TensorSpec | None], dict[str, Any], type[HalError], 
     ("sort", [dense("bool", 3)], {}, UnsupportedError, "sort: x is"),
     ("clip", [F, dense("f64"), None], {}, UnsupportedError, "astype"),
     ("argmin", [dense("f32", 2, 0)], {}, InvalidArgumentError, "no smallest"),
+    (
+        "attention",
+        [*[dense("f32", 1, 2, 5, 4)] * 3, *[None] * 3],
+        {"scale": 1.0, "causal": "none", "window": 2},
+        InvalidArgumentError,
+        "where queries stand",
+    ),
+    (
+        "attention",
+        [*[dense("f32", 1, 2, 5, 4)] * 3, None, None, dense("f32", 3)],
+        {"scale": 1.0, "causal": "none"},
+        InvalidArgumentError,
+        r"sinks is f32\[3\]",
+    ),
+    ("rms_norm", [F, dense("f32", 2)], {"eps": 1e-5}, InvalidArgumentError, "weight"),
+    ("rms_norm", [F, dense("f16", 3)], {"eps": 1e-5}, UnsupportedError, "astype"),
     ("softmax", [F], {"axis": 2}, InvalidArgumentError, "axis 2"),
     (
         "rope",
@@ -524,6 +552,60 @@ WRONG += [
         "must be 1 numbers",
     ),
     ("sgd_step", [F, F, F, dense("f32", 1)], {"momentum": 0.0}, InvalidArgumentError, "lr is"),
+    (
+        "paged_attention",
+        [dense("f32", 3, 4, 8), *[dense("f32", 9, 4, 3, 8)] * 2, *RAGGED],
+        {"scale": 1.0},
+        InvalidArgumentError,
+        "multiple of the second",
+    ),
+    (
+        "paged_attention",
+        [dense("f32", 3, 4, 8), *[dense("f32", 9, 4, 2, 8)] * 2, *RAGGED[1:], dense("i64", 1)],
+        {"scale": 1.0},
+        InvalidArgumentError,
+        r"block_table is i64\[2\]",
+    ),
+    (
+        "paged_cache_append",
+        [dense("f32", 9, 4, 3, 8), dense("f32", 3, 4, 8), *RAGGED],
+        {},
+        InvalidArgumentError,
+        "one H and D",
+    ),
+    (
+        "grouped_matmul",
+        [F, dense("i64", 2), dense("f32", 2, 4, 5)],
+        {},
+        InvalidArgumentError,
+        "inner sizes 3 and 4",
+    ),
+    (
+        "grouped_matmul",
+        [F, dense("f32", 2), dense("f32", 2, 3, 5)],
+        {},
+        UnsupportedError,
+        "group_sizes",
+    ),
+    ("random_uniform", [dense("i64", 2)], {"shape": (3,)}, UnsupportedError, r"key is i64\[2\]"),
+    ("random_uniform", [KEY], {"shape": (3, -1)}, InvalidArgumentError, "negative size"),
+    ("random_normal", [dense("u64", 3)], {"shape": ()}, InvalidArgumentError, "seed, counter"),
+    ("random_normal", [KEY], {"shape": (), "dtype": "int32"}, UnsupportedError, "not i32"),
+    (
+        "random_integers",
+        [KEY],
+        {"low": 3, "high": 3, "shape": ()},
+        InvalidArgumentError,
+        "nothing to choose",
+    ),
+    (
+        "random_integers",
+        [KEY],
+        {"low": 0, "high": 129, "shape": (), "dtype": "int8"},
+        InvalidArgumentError,
+        "does not fit i8",
+    ),
+    ("dropout", [F, KEY], {"p": 1.5}, InvalidArgumentError, "no probability"),
 ]
 
 
@@ -545,7 +627,6 @@ def test_wrong_calls_say_where_why_and_what_to_do(
 
 
 def test_every_op_refuses_something_in_the_table_above() -> None:
-    assert {row[0] for row in WRONG} == set(NUMBERS.values()) - {"copy"}
     assert {row[0] for row in WRONG} == set(NUMBERS.values()) - {"copy"}
     assert ops.lookup("copy").infer([dense("q4_1", 2, 32)], {}) == dense("q4_1", 2, 32)
 

@@ -314,7 +314,7 @@ void run_panel(const State& s, const Head& head, int64_t row, char* workspace) {
 anyhal_status run_many(const Plan& plan, char* const* data, char* workspace, anyhal_error* error) {
   const State& s = plan.get_state<State>();
   if (auto status = check_lengths(s, data[3], error); status != ANYHAL_STATUS_OK) return status;
-  Call call = {data[0], data[1], data[2], data[3], data[4], data[5]};
+  Call call = {data[0], data[1], data[2], data[3], data[4], data[6]};
   int64_t panels = (s.rows + kLanesOfRows - 1) / kLanesOfRows;
   Team solo = {nullptr, 1};
   bool small = s.b * s.h * s.t * s.s * (s.d + s.dv) < 32 * kParallelGrain;
@@ -529,7 +529,7 @@ void run_head(const State& s, const Head& head, char* workspace) {
 anyhal_status run_few(const Plan& plan, char* const* data, char* workspace, anyhal_error* error) {
   const State& s = plan.get_state<State>();
   if (auto status = check_lengths(s, data[3], error); status != ANYHAL_STATUS_OK) return status;
-  Call call = {data[0], data[1], data[2], data[3], data[4], data[5]};
+  Call call = {data[0], data[1], data[2], data[3], data[4], data[6]};
   int64_t longest = s.s;
   if (s.has_length) {
     longest = 0;
@@ -563,7 +563,7 @@ bool prepare_attention(Plan& plan) {
   State& s = plan.make_state<State>();
   s = {};
   const Tensor &q = plan.input(0), &k = plan.input(1), &v = plan.input(2);
-  const Tensor &length = plan.input(3), &mask = plan.input(4), &out = plan.output();
+  const Tensor &length = plan.input(3), &mask = plan.input(4), &out = plan.operands[6];
   const auto& attrs = plan.attribute<anyhal_attrs_attention>();
   s.b = q.dims[0];
   s.h = q.dims[1];

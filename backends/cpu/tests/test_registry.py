@@ -22,6 +22,8 @@ UNSUPPORTED = 2
 FUSED = ("matmul_epilogue", "quant_matmul", "attention", "rms_norm", "softmax", "rope")
 FUSED += ("embedding", "cache_append", "argmax", "concat")
 # float64 forms that this backend leaves to their decomposition into core ops.
+# as are these forms of attention.
+LEFT_ATTRS = ("window", "softcap", "return_lse")
 DECOMPOSED = {(op, "f64") for op in ("matmul_epilogue", "attention", "rms_norm", "rope")}
 
 
@@ -57,6 +59,8 @@ def check(cpu: Cpu, op: str, sample: Sample, layout: Callable[[Any], Any]) -> No
     except Refused as refused:
         added = op == "rms_norm" and sample.inputs[2] is not None  # its residual
         left = (op, short) in DECOMPOSED or added or not (spec.is_core or op in FUSED)
+        if op == "attention":
+            left = left or any(map(sample.attrs.get, LEFT_ATTRS)) or inputs[5] is not None
         assert left and refused.status == UNSUPPORTED, refused
         return
     assert spec.is_core or op in FUSED, f"{op} has a kernel now; list it in FUSED"

@@ -1,5 +1,5 @@
-// attention: softmax(scale * q k^T + mask) v over the visible keys, grouped heads, one row at a
-// time. SPDX-License-Identifier: Apache-2.0
+// attention: softmax(scale * q k^T + mask) v over the visible keys, grouped heads, one row a time.
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "conditions.h"
@@ -8,7 +8,7 @@
 namespace hal::cpu_ref {
 namespace {
 
-enum Operand : uint32_t { kQ, kK, kV, kLength, kMask, kOut };
+enum Operand : uint32_t { kQ, kK, kV, kLength, kMask, kSinks, kOut, kLse };
 
 // How many keys of batch entry b count.
 int64_t length_of(const Call& call, int64_t b) {
@@ -41,6 +41,7 @@ class Rows {
         v_(call.view<const T>(kV)),
         out_(call.view<T>(kOut)),
         mask_(sdk::operand(call.desc(), kMask)),
+        sinks_(sdk::operand(call.desc(), kSinks)),
         weights_(reinterpret_cast<double*>(call.workspace())) {}
 
   void run() {
@@ -49,40 +50,59 @@ class Rows {
       const int64_t length = length_of(call_, b);
       for (int64_t h = 0; h < q_.dim(1); ++h) {
         for (int64_t i = 0; i < q_.dim(2); ++i) {
-          const int64_t end = visible_end(i, length);
-          const double total = weigh(b, h, h / group, i, end);
-          blend(b, h, h / group, i, end, total);
+          const Range keys = visible_to(i, length);
+          const Sum sum = weigh(b, h, h / group, i, keys);
+          blend(b, h, h / group, i, keys, sum);
+          write_lse(b, h, i, sum);
         }
       }
     }
   }
 
  private:
-  // Keys [0, end) are visible to query i but for a mask.
-  int64_t visible_end(int64_t i, int64_t length) const {
-    int64_t end = length;
-    if (attributes_.causal == ANYHAL_CAUSAL_FIRST_KEY && i + 1 < end) end = i + 1;
-    if (attributes_.causal == ANYHAL_CAUSAL_LAST_KEY) end = length - q_.dim(2) + i + 1;
-    return end < 0 ? 0 : end;
+  struct Range {
+    int64_t begin, end;
+  };
+  // Of the exponentials of the scores: total * exp(top). The total is 0 when nothing is visible or
+  // all scores are -infinity, NaN when one is NaN.
+  struct Sum {
+    double top, total;
+  };
+
+  // The keys visible to query i but for a mask.
+  Range visible_to(int64_t i, int64_t length) const {
+    if (attributes_.causal == ANYHAL_CAUSAL_NONE) return {0, length};
+    const bool last = attributes_.causal == ANYHAL_CAUSAL_LAST_KEY;
+    const int64_t end = (last ? length - q_.dim(2) : 0) + i + 1;  // one past where i stands
+    const bool all =
+        attributes_.window == 0 || end < 0 || attributes_.window >= static_cast<uint64_t>(end);
+    const int64_t begin = all ? 0 : end - static_cast<int64_t>(attributes_.window);
+    return {begin, end < 0 ? 0 : end < length ? end : length};
   }
 
-  // Sets weights_[j] to exp(score - top), or to -1 for a key that is masked out. Returns their sum:
-  // 0 when nothing is visible or all scores are -infinity, NaN when a visible score is NaN.
-  double weigh(int64_t b, int64_t h, int64_t kv_head, int64_t i, int64_t end) const {
+  double score(const T* q, const T* k) const {
+    double sum = 0;
+    for (int64_t d = 0; d < q_.dim(3); ++d)
+      sum += static_cast<double>(q[d * q_.stride(3)]) * static_cast<double>(k[d * k_.stride(3)]);
+    sum *= static_cast<double>(attributes_.scale);
+    const double cap = static_cast<double>(attributes_.softcap);
+    return cap == 0 ? sum : cap * std::tanh(sum / cap);
+  }
+
+  // Sets weights_[j] to exp(score - top), or to -1 for a key that is masked out.
+  Sum weigh(int64_t b, int64_t h, int64_t kv_head, int64_t i, Range keys) const {
     const T* q = q_.data() + b * q_.stride(0) + h * q_.stride(1) + i * q_.stride(2);
-    double top = -HUGE_VAL;
-    for (int64_t j = 0; j < end; ++j) {
+    const T* k = k_.data() + b * k_.stride(0) + kv_head * k_.stride(1);
+    const double sink = sink_of(h);
+    double top = sink;
+    for (int64_t j = keys.begin; j < keys.end; ++j) {
       if (hidden(mask_at(b, h, i, j))) continue;
-      const T* k = k_.data() + b * k_.stride(0) + kv_head * k_.stride(1) + j * k_.stride(2);
-      double sum = 0;
-      for (int64_t d = 0; d < q_.dim(3); ++d)
-        sum += static_cast<double>(q[d * q_.stride(3)]) * static_cast<double>(k[d * k_.stride(3)]);
-      sum = sum * static_cast<double>(attributes_.scale) + added(mask_at(b, h, i, j));
-      if (!(sum <= top)) top = sum;
-      weights_[j] = sum;
+      const double s = score(q, k + j * k_.stride(2)) + added(mask_at(b, h, i, j));
+      if (!(s <= top)) top = s;
+      weights_[j] = s;
     }
-    double total = 0;
-    for (int64_t j = 0; j < end; ++j) {
+    double total = top == -HUGE_VAL ? 0 : std::exp(sink - top);
+    for (int64_t j = keys.begin; j < keys.end; ++j) {
       if (hidden(mask_at(b, h, i, j))) {
         weights_[j] = -1;
         continue;
@@ -90,7 +110,14 @@ class Rows {
       weights_[j] = top == -HUGE_VAL ? 0 : std::exp(weights_[j] - top);
       total += weights_[j];
     }
-    return total;
+    return {top, total};
+  }
+
+  // The score of the key without a value; -infinity is none.
+  double sink_of(int64_t h) const {
+    if (absent(sinks_)) return -HUGE_VAL;
+    return static_cast<double>(
+        reinterpret_cast<const T*>(call_.data(kSinks))[h * sinks_.strides[0]]);
   }
 
   int64_t mask_at(int64_t b, int64_t h, int64_t i, int64_t j) const {
@@ -109,17 +136,26 @@ class Rows {
     return static_cast<double>(reinterpret_cast<const T*>(call_.data(kMask))[at]);
   }
 
-  void blend(int64_t b, int64_t h, int64_t kv_head, int64_t i, int64_t end, double total) const {
+  void blend(int64_t b, int64_t h, int64_t kv_head, int64_t i, Range keys, Sum of) const {
     T* out = out_.data() + b * out_.stride(0) + h * out_.stride(1) + i * out_.stride(2);
     const T* v = v_.data() + b * v_.stride(0) + kv_head * v_.stride(1);
     for (int64_t d = 0; d < v_.dim(3); ++d) {
       double sum = 0;
-      for (int64_t j = 0; total != 0 && j < end; ++j) {
+      for (int64_t j = keys.begin; of.total != 0 && j < keys.end; ++j) {
         if (weights_[j] == -1) continue;
         sum += weights_[j] * static_cast<double>(v[j * v_.stride(2) + d * v_.stride(3)]);
       }
-      out[d * out_.stride(3)] = sdk::convert<T>(total == 0 ? 0.0 : sum / total);
+      out[d * out_.stride(3)] = sdk::convert<T>(of.total == 0 ? 0.0 : sum / of.total);
     }
+  }
+
+  void write_lse(int64_t b, int64_t h, int64_t i, Sum of) const {
+    const Tensor& lse = sdk::operand(call_.desc(), kLse);
+    if (absent(lse)) return;
+    using L = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    const int64_t at = b * lse.strides[0] + h * lse.strides[1] + i * lse.strides[2];
+    const double value = of.total == 0 ? -HUGE_VAL : of.top + std::log(of.total);
+    reinterpret_cast<L*>(call_.data(kLse))[at] = static_cast<L>(value);
   }
 
   const Call& call_;
@@ -127,13 +163,14 @@ class Rows {
   sdk::View<const T> q_, k_, v_;
   sdk::View<T> out_;
   const Tensor& mask_;
+  const Tensor& sinks_;
   double* weights_;
 };
 
 }  // namespace
 
 Answer attention_fits(const Desc& desc) {
-  Answer count = operands_are(desc, 5, 3);
+  Answer count = operands_are(desc, 6, 3, 2);
   if (!count.yes()) return count;
   for (uint32_t i : {kQ, kK, kV, kOut}) {
     Answer rank = all({rank_is(desc, i, 4), dtypes_equal(desc, i, kQ)});
@@ -164,6 +201,16 @@ Answer attention_fits(const Desc& desc) {
         mask.dims[3] != k[2])
       return sdk::invalid("the mask must be [B,H,T,S], broadcast by strides of 0", kMask);
   }
+  const Tensor& sinks = sdk::operand(desc, kSinks);
+  if (!absent(sinks) &&
+      (sinks.rank != 1 || sinks.dims[0] != q[1] || sinks.dtype != sdk::operand(desc, kQ).dtype))
+    return sdk::invalid("the sinks must be [H] in q's dtype", kSinks);
+  const Tensor& lse = sdk::operand(desc, kLse);
+  const uint32_t wide =
+      sdk::operand(desc, kQ).dtype == ANYHAL_DTYPE_F64 ? ANYHAL_DTYPE_F64 : ANYHAL_DTYPE_F32;
+  if (!absent(lse) && (lse.rank != 3 || lse.dims[0] != q[0] || lse.dims[1] != q[1] ||
+                       lse.dims[2] != q[2] || lse.dtype != wide))
+    return sdk::invalid("the log-sum-exp must be [B,H,T] in f32, or f64 for f64", kLse);
   return all(
       {choice_in(sdk::attributes<anyhal_attrs_attention>(desc).causal, ANYHAL_CAUSAL_LAST_KEY),
        output_is_single(desc), output_may_alias(desc, {})});

@@ -128,6 +128,21 @@ Answer adamw_step_fits(const Desc& desc);
 void adamw_step(const Call& call);
 Answer sgd_step_fits(const Desc& desc);
 void sgd_step(const Call& call);
+Answer paged_attention_fits(const Desc& desc);
+void paged_attention(const Call& call);
+uint64_t paged_attention_workspace(const Desc& desc);
+Answer paged_cache_append_fits(const Desc& desc);
+void paged_cache_append(const Call& call);
+uint64_t paged_cache_append_workspace(const Desc& desc);
+Answer grouped_matmul_fits(const Desc& desc);
+void grouped_matmul(const Call& call);
+Answer random_floats_fit(const Desc& desc);
+void random_uniform(const Call& call);
+void random_normal(const Call& call);
+Answer random_integers_fit(const Desc& desc);
+void random_integers(const Call& call);
+Answer dropout_fits(const Desc& desc);
+void dropout(const Call& call);
 
 }  // namespace hal::cpu_ref
 

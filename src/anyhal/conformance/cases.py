@@ -136,7 +136,10 @@ def _attention(rng: Rng) -> Sample:
     dims = _stretched(rng, (batch, heads, queries, keys))
     mask = _one_of(rng, [None, _values(rng, dims, "bool"), _values(rng, dims, short)])
     attrs = {"scale": 0.3, "causal": _one_of(rng, ("none", "first_key", "last_key"))}
-    return Sample("", (q, k, v, _one_of(rng, [None, lengths]), mask), attrs)
+    attrs |= {"softcap": _one_of(rng, [0.0, 0.0, 1.5]), "return_lse": bool(rng.integers(2))}
+    attrs["window"] = 0 if attrs["causal"] == "none" else _one_of(rng, [0, 1, 5, 40])
+    sinks = _one_of(rng, [None, _values(rng, (heads,), short)])
+    return Sample("", (q, k, v, _one_of(rng, [None, lengths]), mask, sinks), attrs)
 
 
 def _softmax(rng: Rng) -> Sample:

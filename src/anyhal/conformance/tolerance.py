@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import DType, dtype
-from anyhal.ops import _oracle
+from anyhal.ops import _oracle, attention, paged_attention
+from anyhal.ops._attention import visible_keys
 from anyhal.ops._spec import OpSpec
-from anyhal.ops.attention import visible_keys
 from anyhal.ops.rope import frequencies
 
 __all__ = ["BOUNDS", "bound", "mismatch", "rounded_factors"]
@@ -176,6 +176,13 @@ def _contraction(c: _Case) -> Any:
     if c.out.kind != "float":
         return _exact(c)
     return _stored(c) + _product(c, c.value(0), c.value(1))
+
+
+def _grouped_matmul(c: _Case) -> Any:
+    # The contraction's, group by group.
+    x, w = np.abs(c.value(0)), np.abs(c.value(2))
+    error = growth(x.shape[1]) * c.acc.u * c.spec.reference(x, c.inputs[1], w)
+    return _stored(c) + error + x.shape[1] * c.acc.theta
 
 
 def _epilogue(c: _Case) -> Any:
@@ -378,32 +385,67 @@ def _cumsum(c: _Case) -> Any:
     return _stored(c) + growth(terms) * c.acc.u * total
 
 
-def _attention(c: _Case) -> Any:
-    q, k, v = c.value(0), c.value(1), c.value(2)
-    group = q.shape[1] // max(k.shape[1], 1)
-    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+def _attention_scores(c: _Case) -> tuple[Any, Any, Any]:
+    """The weight of each key, its relative error, and what the log of their sum may be off."""
+    q, k = c.value(0), c.value(1)
+    k = np.repeat(k, q.shape[1] // max(k.shape[1], 1), axis=1)
     scale, u = _WIDE(np.float32(c.attrs["scale"])), c.acc.u
-    mask = c.inputs[4] if len(c.inputs) > 4 else None
-    with np.errstate(all="ignore"):
-        kt = np.swapaxes(k, -1, -2)
-        scores = np.matmul(q, kt) * scale
-        magnitude = np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
-        if mask is not None and mask.dtype != np.bool_:
-            scores = scores + _oracle.wide(mask)
-        seen = visible_keys(
-            scores.shape, c.inputs[3] if len(c.inputs) > 3 else None, mask, c.attrs["causal"]
-        )
-        ds = growth(q.shape[-1]) * u * magnitude + u * np.abs(scores)
-        ds = np.where(seen & np.isfinite(ds), ds, 0).max(axis=-1, keepdims=True, initial=0)
-        scores = np.where(seen, scores, -np.inf)
-        depth = scores.max(axis=-1, keepdims=True, initial=-np.inf) - scores
-        e = np.where(np.isfinite(depth), np.exp(-depth), 0)
-        p = e / np.maximum(e.sum(axis=-1, keepdims=True), 1)
-        depth = np.where(np.isfinite(depth), depth, 0)
-        relative = 2 * ds + u * (depth + 2 * _EXP_ROUNDINGS + 7) + growth(k.shape[2]) * u
-        # A key whose weight underflows still counts with what its exponential may be off.
-        weight = relative * p + 2 * _EXP_ROUNDINGS * c.acc.theta
-        return _stored(c) + np.matmul(weight, np.where(np.isfinite(v), np.abs(v), 0))
+    length, mask, sinks = (c.inputs[i] if i < len(c.inputs) else None for i in (3, 4, 5))
+    kt = np.swapaxes(k, -1, -2)
+    scores = np.matmul(q, kt) * scale
+    ds = growth(q.shape[-1]) * u * np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
+    if c.attrs["softcap"]:
+        # tanh does not stretch errors; its own, and those of the quotient and the product.
+        cap = _WIDE(np.float32(c.attrs["softcap"]))
+        scores = cap * np.tanh(scores / cap)
+        ds = ds + (2 * ULPS["tanh"] + 3) * u * np.abs(scores)
+    if mask is not None and mask.dtype != np.bool_:
+        scores = scores + _oracle.wide(mask)
+    seen = visible_keys(scores.shape, length, mask, c.attrs["causal"], c.attrs["window"])
+    ds = ds + u * np.abs(scores)
+    ds = np.where(seen & np.isfinite(ds), ds, 0).max(axis=-1, keepdims=True, initial=0)
+    scores = np.where(seen, scores, -np.inf)
+    top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    rest = _WIDE(0)
+    if sinks is not None:
+        sink = _oracle.wide(sinks).astype(_WIDE)[:, None, None]
+        top = np.maximum(top, sink)
+        rest = np.nan_to_num(np.exp(sink - top))
+    depth = top - scores
+    e = np.where(np.isfinite(depth), np.exp(-depth), 0)
+    p = e / np.maximum(e.sum(axis=-1, keepdims=True) + rest, 1)
+    depth = np.where(np.isfinite(depth), depth, 0)
+    relative = 2 * ds + u * (depth + 2 * _EXP_ROUNDINGS + 7) + growth(k.shape[2] + 1) * u
+    off = ds + u * ((p * depth).sum(axis=-1, keepdims=True) + _EXP_ROUNDINGS + 2)
+    # The logarithm is at most |lse| + |top|, and 3 ulp of it are 6 u; the caller adds the first.
+    log = 2 * ULPS["log"] * np.where(np.isfinite(top), np.abs(top), 0)
+    return p, relative, off + u * (growth(k.shape[2] + 1) + log)
+
+
+def _attention(c: _Case) -> Any:
+    v = np.repeat(c.value(2), c.value(0).shape[1] // max(c.value(1).shape[1], 1), axis=1)
+    p, relative, _ = _attention_scores(c)
+    # A key whose weight underflows still counts with what its exponential may be off.
+    weight = relative * p + 2 * _EXP_ROUNDINGS * c.acc.theta
+    return _stored(c) + np.matmul(weight, np.where(np.isfinite(v), np.abs(v), 0))
+
+
+def _attention_lse(c: _Case) -> Any:
+    *_, off = _attention_scores(c)
+    return _stored(c) + off[..., 0] + 2 * ULPS["log"] * c.acc.u * np.abs(c.reference)
+
+
+def _paged_attention(c: _Case) -> Any:
+    """Attention's, sequence by sequence."""
+    out = np.zeros(np.shape(c.reference), _WIDE)
+    spec = attention.SPEC
+    attrs = {a.name: a.default for a in spec.attrs}
+    attrs |= {"scale": c.attrs["scale"], "causal": "last_key"}
+    for own, parts in paged_attention.each_sequence(c.inputs):
+        rows = np.swapaxes(c.reference[own], 0, 1)[None]
+        inner = _Case(spec, (*parts, None, None, None), attrs, rows, c.out)
+        out[own] = np.swapaxes(_attention(inner)[0], 0, 1)
+    return out
 
 
 def _rope(c: _Case) -> Any:
@@ -432,6 +474,12 @@ def _rope(c: _Case) -> Any:
     return out
 
 
+def _random_normal(c: _Case) -> Any:
+    # The reference has the bits. Only f64 leaves room: the references of the core ops compute it in
+    # long double, so that a check with them rounds twice. The field case DET-01 wants the bits.
+    return 4 * _FORMATS["f64"].ulp(c.reference) if c.out.short == "f64" else _exact(c)
+
+
 def _rounding(c: _Case) -> Any:
     return _stored(c) if c.out.kind == "float" else _exact(c)
 
@@ -444,6 +492,7 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "binary": _binary,
     "reduce": _reduce,
     "contraction": _contraction,
+    "grouped_matmul": _grouped_matmul,
     "epilogue": _epilogue,
     "selection": _exact,  # which of two equal zeros is taken does not count
     "conv": _conv,
@@ -460,7 +509,10 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
     "logsumexp": _logsumexp,
     "cumsum": _cumsum,
     "attention": _attention,
+    "attention_lse": _attention_lse,
+    "paged_attention": _paged_attention,
     "rope": _rope,
+    "random_normal": _random_normal,
 }
 
 

@@ -1,4 +1,4 @@
-"""attention(q, k, v): softmax(scale * q k^T + mask) v, with grouped heads and a length operand.
+"""attention(q, k, v): softmax(scale * q k^T + mask) v, with grouped heads, lengths, windows, sinks.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.ops._attention import CAUSAL, visible_keys, visible_to, weigh
 from anyhal.ops._checks import (
     FLOATS,
     INDICES,
@@ -20,16 +21,15 @@ from anyhal.ops._checks import (
     check_dtype,
     check_rank,
     check_same_dtype,
+    check_shape,
 )
 from anyhal.ops._oracle import wide
-from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, describe
+from anyhal.ops._spec import Arg, Attr, LoweredOuts, OpSpec, Outs, Sample, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
 
-CAUSAL = {"none": 1, "first_key": 2, "last_key": 3}
 
-
-def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
-    q, k, v, kv_length, mask = inputs
+def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
+    q, k, v, kv_length, mask, sinks = inputs
     assert q is not None and k is not None and v is not None
     check_choice("attention", "causal", attrs["causal"], CAUSAL)
     check_dtype("attention", "q", q, FLOATS)
@@ -64,160 +64,154 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
                 reason="dtype",
             )
         check_broadcasts("attention", "mask", mask, (batch, heads, queries, keys), "[B,H,T,S]")
-    return TensorSpec.dense(q.dtype, (batch, heads, queries, v.shape[3]))
+    if sinks is not None:
+        check_same_dtype("attention", q, sinks)
+        check_shape("attention", "sinks", sinks, (heads,), "[H]")
+    _check_numbers(attrs)
+    lse = TensorSpec.dense(dtype(WIDE[q.dtype.short]), (batch, heads, queries))
+    out = TensorSpec.dense(q.dtype, (batch, heads, queries, v.shape[3]))
+    return out, lse if attrs["return_lse"] else None
 
 
-def lower(
-    inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: TensorSpec
-) -> Lowered:
-    q, k, v, kv_length, mask = inputs
+def _check_numbers(attrs: Mapping[str, Any]) -> None:
+    window, softcap = attrs["window"], attrs["softcap"]
+    if window < 0:
+        raise InvalidArgumentError(
+            f"attention: window={window} is negative; pass how many keys a query sees, or 0 for all"
+        )
+    if window and attrs["causal"] == "none":
+        raise InvalidArgumentError(
+            f"attention: window={window} needs to know where queries stand among the keys, and "
+            "causal='none' does not say; pass causal='first_key' or 'last_key'"
+        )
+    if not (0 <= softcap < np.inf):
+        raise InvalidArgumentError(
+            f"attention: softcap={softcap} bounds nothing; pass a positive number, or 0 for none"
+        )
+
+
+def lower(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: Outs) -> LoweredOuts:
+    q, k, v, kv_length, mask, sinks = inputs
     assert q is not None and k is not None
     if mask is not None:
         mask = mask.broadcast_to((*q.shape[:3], k.shape[2]))
-    record = {"scale": attrs["scale"], "causal": attrs["causal"]}
-    return [q, k, v, kv_length, mask], record, out
+    record = {name: attrs[name] for name in ("scale", "causal", "window", "softcap")}
+    return [q, k, v, kv_length, mask, sinks], record, out
 
 
 def cost(
-    inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: TensorSpec
+    inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], out: Outs
 ) -> tuple[float, float]:
     q, k, v = inputs[0], inputs[1], inputs[2]
     assert q is not None and k is not None and v is not None
     pairs = q.size // max(q.shape[3], 1) * k.shape[2]
     flops = pairs * (2.0 * q.shape[3] + 2.0 * v.shape[3] + 6.0)
-    return flops, float(q.nbytes + k.nbytes + v.nbytes + out.nbytes)
+    made = sum(o.nbytes for o in out if o is not None)
+    return flops, float(q.nbytes + k.nbytes + v.nbytes + made)
 
 
-def _visible(
-    trace: Trace,
-    sizes: tuple[int, int, int, int, int],
-    kv_length: Value | None,
-    mask: Value | None,
-    causal: str,
-) -> Value | None:
-    """Which keys a query sees, as bool that broadcasts to [B, Hkv, g, T, S]; None = all."""
-    _, kv_heads, group, queries, keys = sizes
-    number = "i64" if kv_length is None else kv_length.dtype
-    j = trace.constant(np.arange(keys), number)
-    i = trace.constant(np.arange(queries)[:, None], number)
-    found = []
-    if kv_length is not None:
-        per_batch = kv_length
-        for _ in range(4):  # [] or [B] to [.., 1, 1, 1, 1]
-            per_batch = per_batch.expand_dims(per_batch.spec.rank)
-        if causal == "last_key":  # implies j < length
-            end = trace.binary(
-                "add", per_batch, trace.constant(np.arange(queries)[:, None] - queries, number)
-            )
-            found.append(trace.binary("less_equal", j, end))
-        else:
-            found.append(trace.binary("less", j, per_batch))
-    elif causal == "last_key":
-        end = trace.constant(np.arange(queries)[:, None] + keys - queries, number)
-        found.append(trace.binary("less_equal", j, end))
-    if causal == "first_key":
-        found.append(trace.binary("less_equal", j, i))
-    if mask is not None and mask.dtype.short == "bool":
-        full = mask.spec.rank
-        for _ in range(4 - full):
-            mask = mask.expand_dims(0)
-        heads = (kv_heads, group) if mask.shape[1] > 1 else (1, 1)
-        found.append(mask.split(1, *heads))
-    visible = found[0] if found else None
-    for other in found[1:]:
-        assert visible is not None
-        visible = trace.binary("logical_and", visible, other)
-    return visible
+def _scores(
+    trace: Trace, inputs: Sequence[Value | None], attrs: Mapping[str, Any], group: int, acc: str
+) -> Value:
+    """What the softmax is taken of, as [B, Hkv, g, T, S], before anything is hidden."""
+    q, k, _, _, mask, _ = inputs
+    assert q is not None and k is not None
+    kv_heads = k.shape[1]
+    scale = trace.constant(np.float32(attrs["scale"]), acc)
+    scaled = trace.binary("multiply", trace.cast(q, acc), scale)
+    keys_t = trace.cast(k, acc).expand_dims(2).mT()
+    scores = trace("matmul", scaled.split(1, kv_heads, group), keys_t)
+    if attrs["softcap"]:
+        cap = trace.constant(np.float32(attrs["softcap"]), acc)
+        scores = trace.binary("divide", scores, cap, out=scores)
+        scores = trace.unary("tanh", scores, out=scores)
+        scores = trace.binary("multiply", scores, cap, out=scores)
+    if mask is not None and mask.dtype.short != "bool":
+        added = trace.cast(mask, acc).broadcast_to((*q.shape[:3], k.shape[2]))
+        scores = trace.binary("add", scores, added.split(1, kv_heads, group), out=scores)
+    return scores
 
 
-def _weigh(trace: Trace, p: Value, v: Value, visible: Value | None) -> Value:
-    """p @ v in which values of invisible keys, NaN and infinities included, have no part."""
-    acc = p.dtype
-    zero = trace.constant(0, acc)
-    if visible is None:
-        return trace("matmul", p, v)
-    if visible.shape[-2] == 1:  # every query sees the same keys: take the others out of v
-        return trace("matmul", p, trace("where", visible.mT(), v, zero))
-    # Each query sees its own keys. Sum the finite values, and find out by counting which results a
-    # visible NaN or infinity reaches; 0 * NaN of an invisible one never comes up.
-    finite = trace.unary("isfinite", v)
-    total = trace("matmul", p, trace("where", finite, v, zero))
-    seen_by = trace.cast(visible, acc).broadcast_to((*visible.shape[:-1], v.shape[-2]))
-    bad = trace.cast(trace.unary("logical_not", finite), acc)
-    signs = trace("where", trace.unary("isinf", v), trace.unary("sign", v), zero)
-    count = trace("matmul", seen_by, bad)
-    signed = trace("matmul", seen_by, signs)
-    inf, nan = trace.constant(np.inf, acc), trace.constant(np.nan, acc)
-    lowest = trace.constant(-np.inf, acc)
-    all_low = trace.binary("equal", count, trace.unary("neg", signed))
-    reached = trace("where", all_low, lowest, nan)
-    reached = trace("where", trace.binary("equal", count, signed), inf, reached)
-    reached = trace("where", trace.binary("equal", count, zero), zero, reached)
-    return trace.binary("add", total, reached)
+def _no_keys(trace: Trace, sinks: Value | None, out: Value, lse: Value | None) -> None:
+    """0 and -inf, or what the sinks make of them."""
+    if sinks is None or out.spec.size == 0:
+        trace.zeros(out)
+    else:
+        sink = sinks.expand_dims(1).expand_dims(2)
+        zero = trace.constant(0, out.dtype)
+        trace("where", trace.unary("isnan", sink), sink, zero.broadcast_to(out.shape), out=out)
+    if lse is not None and (sinks is None or lse.spec.size == 0):
+        trace("fill", trace.constant(-np.inf, lse.dtype), out=lse)
+    elif lse is not None and sinks is not None:
+        trace("copy", trace.cast(sinks, lse.dtype).expand_dims(1).broadcast_to(lse.shape), out=lse)
 
 
 def decompose(
-    trace: Trace, inputs: Sequence[Value | None], attrs: Mapping[str, Any], out: Value
+    trace: Trace,
+    inputs: Sequence[Value | None],
+    attrs: Mapping[str, Any],
+    outs: tuple[Value | None, ...],
 ) -> None:
-    q, k, v, kv_length, mask = inputs
-    assert q is not None and k is not None and v is not None
+    (q, k, v, kv_length, mask, sinks), (out, lse) = inputs, outs
+    assert q is not None and k is not None and v is not None and out is not None
     batch, heads, queries, _ = q.shape
     kv_heads, keys = k.shape[1:3]
-    if out.spec.size == 0 or keys == 0:
-        trace.zeros(out)
+    if keys == 0 or out.spec.size == 0 and (lse is None or lse.spec.size == 0):
+        _no_keys(trace, sinks, out, lse)
         return
     acc = WIDE[q.dtype.short]
     group = heads // kv_heads
-    sizes = (batch, kv_heads, group, queries, keys)
     zero, one = trace.constant(0, acc), trace.constant(1, acc)
     lowest = trace.constant(-np.inf, acc)
-    scaled = trace.binary(
-        "multiply", trace.cast(q, acc), trace.constant(np.float32(attrs["scale"]), acc)
-    )
-    keys_t = trace.cast(k, acc).expand_dims(2).mT()
-    scores = trace("matmul", scaled.split(1, kv_heads, group), keys_t)
-    if mask is not None and mask.dtype.short != "bool":
-        added = trace.cast(mask, acc).broadcast_to((batch, heads, queries, keys))
-        scores = trace.binary("add", scores, added.split(1, kv_heads, group), out=scores)
+    scores = _scores(trace, inputs, attrs, group, acc)
     if kv_length is not None:
         # Read through a table of the allowed ones: the device refuses any other length.
         allowed = trace.constant(np.arange(keys + 1), kv_length.dtype)
         kv_length = trace("gather", allowed, kv_length, axis=0)
-    visible = _visible(trace, sizes, kv_length, mask, attrs["causal"])
+    sizes = (batch, kv_heads, group, queries, keys)
+    visible = visible_to(trace, sizes, kv_length, mask, attrs)
     if visible is not None:
         scores = trace("where", visible, scores, lowest)
     top = trace("reduce", scores, fn="max", axis=-1, keepdims=True)
+    sink = None
+    if sinks is not None:  # one more key, which has no value
+        sink = trace.cast(sinks, acc).split(0, kv_heads, group).expand_dims(2).expand_dims(3)
+        top = trace.binary("maximum", top, sink)
     dead = trace.binary("equal", top, lowest)  # nothing visible: the row is 0, not NaN
-    e = trace.binary("subtract", scores, trace("where", dead, zero, top))
+    shift = trace("where", dead, zero, top)
+    e = trace.binary("subtract", scores, shift)
     e = trace.unary("exp", e, out=e)
     total = trace("reduce", e, fn="sum", axis=-1, keepdims=True)
-    p = trace.binary("divide", e, trace("where", dead, one, total), out=e)
-    result = _weigh(trace, p, trace.cast(v, acc).expand_dims(2), visible)
+    if sink is not None:
+        rest = trace.binary("subtract", sink, shift)
+        total = trace.binary("add", total, trace.unary("exp", rest, out=rest), out=total)
+    total = trace("where", dead, one, total)
+    p = trace.binary("divide", e, total, out=e)
+    result = weigh(trace, p, trace.cast(v, acc).expand_dims(2), visible)
     grouped = out.split(1, kv_heads, group)
     if out.dtype.short == acc:
         trace("where", dead, zero, result, out=grouped)
     else:
         trace.cast(trace("where", dead, zero, result), out.dtype, out=grouped)
-
-
-def visible_keys(shape: tuple[int, ...], kv_length: Any, mask: Any, causal: str) -> Any:
-    """The bool [B, H, T, S] of the definition."""
-    batch, _, queries, keys = shape
-    length = np.broadcast_to(keys if kv_length is None else kv_length, (batch,)).reshape(
-        -1, 1, 1, 1
-    )
-    j, i = np.arange(keys), np.arange(queries)[:, None]
-    seen = np.broadcast_to(j < length, shape)
-    if causal == "first_key":
-        seen = seen & (j <= i)
-    elif causal == "last_key":
-        seen = seen & (j <= length - queries + i)
-    return seen if mask is None or mask.dtype != np.bool_ else seen & mask
+    if lse is not None:  # -inf where nothing is visible, since top is
+        rows = lse.split(1, kv_heads, group).expand_dims(4)
+        trace.binary("add", top, trace.unary("log", total), out=rows)
 
 
 def reference(
-    q: Any, k: Any, v: Any, kv_length: Any = None, mask: Any = None, *, scale: float, causal: str
-) -> Any:
+    q: Any,
+    k: Any,
+    v: Any,
+    kv_length: Any = None,
+    mask: Any = None,
+    sinks: Any = None,
+    *,
+    scale: float,
+    causal: str,
+    window: int = 0,
+    softcap: float = 0.0,
+    return_lse: bool = False,
+) -> tuple[Any, Any]:
     if kv_length is not None and not np.all((kv_length >= 0) & (kv_length <= k.shape[2])):
         raise IndexError("kv_length is no number of keys")
     group = q.shape[1] // max(k.shape[1], 1)
@@ -225,17 +219,26 @@ def reference(
     qw = wide(q)
     with np.errstate(all="ignore"):
         scores = np.matmul(qw * qw.dtype.type(np.float32(scale)), np.swapaxes(kw, -1, -2))
+        if softcap:
+            cap = qw.dtype.type(np.float32(softcap))
+            scores = cap * np.tanh(scores / cap)
         if mask is not None and mask.dtype != np.bool_:
             scores = scores + wide(mask)
-        seen = visible_keys(scores.shape, kv_length, mask, causal)
+        seen = visible_keys(scores.shape, kv_length, mask, causal, window)
         scores = np.where(seen, scores, -np.inf)
-        top = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+        none = np.full(q.shape[1], -np.inf, qw.dtype)
+        sink = (none if sinks is None else wide(sinks))[:, None, None]
+        top = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), sink)
         dead = np.isneginf(top)
-        e = np.exp(scores - np.where(dead, 0, top))
-        p = e / np.where(dead, 1, e.sum(axis=-1, keepdims=True))
+        shift = np.where(dead, 0, top)
+        e = np.exp(scores - shift)
+        total = e.sum(axis=-1, keepdims=True) + np.exp(sink - shift)
+        p = e / np.where(dead, 1, total)
         # A select per key: an invisible value, even NaN, is never multiplied.
         terms = np.where(seen[..., None], p[..., None] * vw[:, :, None], 0)
-        return np.where(dead, 0, terms.sum(axis=-2))
+        lse = np.where(dead, -np.inf, top + np.log(total))
+        out = np.where(np.isnan(total), np.nan, terms.sum(axis=-2))
+        return np.where(dead, 0, out), lse[..., 0]
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
@@ -250,29 +253,53 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         )
         for causal in CAUSAL:
             attrs = {"scale": 0.35, "causal": causal}
-            yield Sample(f"grouped {causal} {name}", (q, k, v, None, None), attrs)
+            yield Sample(f"grouped {causal} {name}", (q, k, v, None, None, None), attrs)
             lengths = np.array([7, 4])
-            yield Sample(f"lengths {causal} {name}", (q, k, v, lengths, None), attrs)
+            yield Sample(f"lengths {causal} {name}", (q, k, v, lengths, None, None), attrs)
         seen = rng.integers(0, 2, (2, 1, 3, 7)).astype(bool)
         seen[:, :, 1] = False
         attrs = {"scale": 0.35, "causal": "none"}
-        yield Sample(f"bool mask {name}", (q, k, v, None, seen), attrs)
-        yield Sample(f"bool mask per head {name}", (q, k, v, None, seen[:1].repeat(6, 1)), attrs)
+        yield Sample(f"bool mask {name}", (q, k, v, None, seen, None), attrs)
+        yield Sample(
+            f"bool mask per head {name}", (q, k, v, None, seen[:1].repeat(6, 1), None), attrs
+        )
         added = normal(3, 7, name=name)
-        yield Sample(f"float mask {name}", (q, k, v, np.array(6, np.int32), added), attrs)
-        one = (q[:, :, :1], k, v, np.array(5), None)
+        yield Sample(f"float mask {name}", (q, k, v, np.array(6, np.int32), added, None), attrs)
+        one = (q[:, :, :1], k, v, np.array(5), None, None)
         yield Sample(f"decode {name}", one, {"scale": 0.35, "causal": "last_key"})
+        more = {"scale": 0.35, "softcap": 2.0, "return_lse": True}
+        sinks = normal(6, name=name)
+        for causal, window in (("first_key", 2), ("last_key", 3), ("last_key", 1), ("none", 0)):
+            attrs = {**more, "causal": causal, "window": window}
+            full = (q, k, v, np.array([7, 2]), added, sinks)
+            yield Sample(f"window {window} {causal} softcap sinks {name}", full, attrs)
+        yield Sample(f"sinks {name}", (q, k, v, None, seen, sinks), {**attrs, "softcap": 0.0})
     q, k, v = normal(1, 1, 4, 2), normal(1, 1, 4, 2), normal(1, 1, 4, 2)
     k[0, 0, 3], v[0, 0, 3] = np.nan, np.nan
     v[0, 0, 2, 0] = np.inf
     attrs = {"scale": 1.0, "causal": "none"}
-    yield Sample("NaN past the length", (q, k, v, np.array(2), None), attrs)
-    yield Sample("NaN past the diagonal", (q, k, v, None, None), {**attrs, "causal": "first_key"})
+    yield Sample("NaN past the length", (q, k, v, np.array(2), None, None), attrs)
+    yield Sample(
+        "NaN past the diagonal", (q, k, v, None, None, None), {**attrs, "causal": "first_key"}
+    )
     low = np.full((4, 4), -np.inf, np.float32)
-    yield Sample("additive -inf everywhere", (q, q, q, None, low), attrs)
-    yield Sample("large scores", (100 * q, q, q, None, None), attrs)
-    yield Sample("no keys", (q, k[:, :, :0], v[:, :, :0], None, None), attrs)
-    yield Sample("no queries", (q[:, :, :0], k, v, None, None), attrs)
+    yield Sample("additive -inf everywhere", (q, q, q, None, low, None), attrs)
+    yield Sample("large scores", (100 * q, q, q, None, None, None), attrs)
+    yield Sample("no keys", (q, k[:, :, :0], v[:, :, :0], None, None, None), attrs)
+    yield Sample("no queries", (q[:, :, :0], k, v, None, None, None), attrs)
+    lse = {**attrs, "return_lse": True}
+    yield Sample("lse of hidden rows", (q, q, q, np.array(0), None, None), lse)
+    yield Sample("lse of rows of -inf", (q, q, q, None, low, None), lse)
+    for sink in (1.5, -np.inf, np.nan):
+        one_sink = np.array([sink], np.float32)
+        yield Sample(f"hidden rows and sink {sink}", (q, q, q, np.array(0), None, one_sink), lse)
+        yield Sample(
+            f"no keys and sink {sink}", (q, k[:, :, :0], v[:, :, :0], None, None, one_sink), lse
+        )
+    yield Sample("lse without values", (q, k, v[..., :0], None, None, None), lse)
+    yield Sample(
+        "wide window", (q, q, q, None, None, None), {**lse, "causal": "last_key", "window": 2**40}
+    )
 
 
 SPEC = OpSpec(
@@ -293,8 +320,18 @@ SPEC = OpSpec(
             own="i64",
         ),
         Arg("mask", "[B, H, T, S]", optional=True, doc="bool, or q's dtype; broadcasts"),
+        Arg("sinks", "[H]", optional=True, doc="a score of each head's own that has no value"),
     ),
     output=Arg("out", "[B, H, T, Dv]"),
+    more_outputs=(
+        Arg(
+            "lse",
+            "[B, H, T]",
+            optional=True,
+            doc="log of the sum of exp of the scores, sinks among them; f32, for f64 f64",
+            bound="attention_lse",
+        ),
+    ),
     attrs=(
         Attr("scale", "f32", c_type="float", doc="multiplies q . k, as 1/sqrt(D)"),
         Attr(
@@ -303,13 +340,30 @@ SPEC = OpSpec(
             choices=CAUSAL,
             c_type="int32_t",
             c_enum="causal",
-            doc="none; first_key: j <= t; last_key: j <= kv_length - T + t",
+            doc="none; first_key: query t stands at p = t; last_key: at p = kv_length - T + t; it "
+            "sees keys j <= p",
         ),
+        Attr(
+            "window",
+            "i64",
+            default=0,
+            c_type="uint64_t",
+            doc="only keys with p - j < window are seen; 0 for all of them",
+        ),
+        Attr(
+            "softcap",
+            "f32",
+            default=0.0,
+            c_type="float",
+            doc="scores become softcap * tanh(score / softcap) before the mask; 0 for none",
+        ),
+        Attr("return_lse", "bool", default=False, doc="whether there is a second output"),
     ),
     dtypes={name: WIDE[name] for name in FLOATS},
-    special="a bool mask, the length and the causal rule select: what they hide has no part, NaN "
-    "included; a float mask is added; a row that sees nothing, or only -inf scores, is 0; a NaN "
-    "query or visible key gives a NaN row; a kv_length outside 0..S is an error",
+    special="a bool mask, the length, the causal rule and the window select: what they hide has no "
+    "part, NaN included; a float mask is added; a row that sees nothing, or only -inf scores, is 0 "
+    "and its lse -inf, or its sink; a NaN query, visible key or sink gives a NaN row; a kv_length "
+    "outside 0..S is an error",
     aliasing="none",
     bound="attention",
     source="Vaswani et al. 2017; ONNX Attention, opset 23, with the causal alignment named",

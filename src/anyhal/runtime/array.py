@@ -527,6 +527,16 @@ def _index(
     return i % n, None
 
 
+def diagonal(a: Any, first: int, second: int) -> Any:
+    """A view of the elements whose indices along two axes are equal, at the place of the first."""
+    spec = spec_of(a)
+    shape, strides = list(spec.shape), list(spec.strides)
+    assert shape[first] == shape[second] and first < second and not spec.dtype.is_block
+    strides[first] += strides.pop(second)
+    shape.pop(second)
+    return _view(a, TensorSpec(spec.dtype, tuple(shape), tuple(strides)))
+
+
 def reshape(a: Any, *shape: Any) -> Any:
     """The same elements under another shape: a view where the layout allows, else a copy."""
     _needs_array("reshape", a)
