@@ -29,7 +29,16 @@ typedef enum anyhal_op {
   ANYHAL_OP_CACHE_APPEND = 18,
   ANYHAL_OP_ARGMAX = 19,
   ANYHAL_OP_CONCAT = 20,
+  ANYHAL_OP_QUANTIZE = 50,
+  ANYHAL_OP_DEQUANTIZE = 51,
+  ANYHAL_OP_SCALED_MATMUL = 52,
 } anyhal_op;
+
+typedef enum anyhal_overflow {
+  ANYHAL_OVERFLOW_UNSTATED = 1,
+  ANYHAL_OVERFLOW_SATURATE = 2,
+  ANYHAL_OVERFLOW_NONFINITE = 3,
+} anyhal_overflow;
 
 typedef enum anyhal_unary_fn {
   ANYHAL_UNARY_FN_NEG = 1,
@@ -119,6 +128,13 @@ typedef enum anyhal_pairing {
   ANYHAL_PAIRING_HALF_SPLIT = 1,
   ANYHAL_PAIRING_INTERLEAVED = 2,
 } anyhal_pairing;
+
+typedef struct anyhal_attrs_cast {
+  uint32_t size;
+  uint32_t flags;
+  int32_t overflow;
+  uint32_t reserved;
+} anyhal_attrs_cast;
 
 typedef struct anyhal_attrs_unary {
   uint32_t size;
@@ -213,5 +229,19 @@ typedef struct anyhal_attrs_concat {
   int32_t axis;
   uint32_t reserved;
 } anyhal_attrs_concat;
+
+typedef struct anyhal_attrs_quantize {
+  uint32_t size;
+  uint32_t flags;
+  int32_t block_size;
+  uint32_t reserved;
+} anyhal_attrs_quantize;
+
+typedef struct anyhal_attrs_dequantize {
+  uint32_t size;
+  uint32_t flags;
+  int32_t block_size;
+  uint32_t reserved;
+} anyhal_attrs_dequantize;
 
 #endif /* ANYHAL_OPS_H_ */

@@ -38,6 +38,7 @@ __all__ = [
     "concat",
     "copy",
     "cos",
+    "dequantize",
     "divide",
     "embedding",
     "equal",
@@ -74,6 +75,7 @@ __all__ = [
     "pow",
     "prod",
     "quant_matmul",
+    "quantize",
     "reciprocal",
     "relu",
     "remainder",
@@ -81,6 +83,7 @@ __all__ = [
     "rope",
     "round",
     "rsqrt",
+    "scaled_matmul",
     "scatter_add",
     "sigmoid",
     "sign",
@@ -102,7 +105,8 @@ def copy(x: Array, /, *, out: Array | None = None) -> Array:
     """out = x, element by element; transposes, views and broadcasts become dense.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool, i16, u16, q4_1, q8_0
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k
     Special   bits are kept: NaN stays NaN, the sign of zero stays, denormals stay
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
@@ -111,17 +115,28 @@ def copy(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("cast")
-def astype(x: Array, /, *, dtype: str, out: Array | None = None) -> Array:
-    """out = x in `dtype`; q4_1 and q8_0 are decoded to a floating dtype.
+def astype(
+    x: Array,
+    /,
+    *,
+    dtype: str,
+    overflow: Literal["unstated", "saturate", "nonfinite"] = "unstated",
+    out: Array | None = None,
+) -> Array:
+    """out = x in `dtype`; block formats are decoded to a floating dtype.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool, q4_1, q8_0 (computed in f32)
-    dtype     output dtype; block formats cannot be made
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k (computed in f32)
+    dtype     output dtype; block formats of GGUF files cannot be made
+    overflow  past the largest 8-bit float, required there and only there: saturate gives the
+              largest, nonfinite infinity in e5m2 and NaN in the other three
     Special   to a float: nearest even, overflow to infinity, NaN stays; float to integer: toward
-              zero, saturates, NaN gives 0; integer to integer wraps; to bool: true unless zero
+              zero, saturates, NaN gives 0; integer to integer wraps; to bool: true unless zero;
+              fnuz formats have no -0
     Aliasing  out may not overlap an input
     Bound     rounding of anyhal.conformance.tolerance
-    Source    array API 2024.12 astype; saturation as ONNX Cast and WebAssembly trunc_sat
+    Source    array API 2024.12 astype; saturation as ONNX Cast and WebAssembly trunc_sat; OCP OFP8
     """
 
 
@@ -130,7 +145,7 @@ def negative(x: Array, /, *, out: Array | None = None) -> Array:
     """out = -x; integers wrap.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -144,7 +159,7 @@ def abs(x: Array, /, *, out: Array | None = None) -> Array:
     """out = the magnitude of x; the smallest integer wraps.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -158,7 +173,7 @@ def sign(x: Array, /, *, out: Array | None = None) -> Array:
     """out = -1, 0 or 1; NaN stays.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -396,7 +411,7 @@ def bitwise_invert(x: Array, /, *, out: Array | None = None) -> Array:
     """out = every bit of x inverted.
 
     Axes      x [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -522,7 +537,7 @@ def add(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a + b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -536,7 +551,7 @@ def subtract(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a - b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -550,7 +565,7 @@ def multiply(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a * b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -578,7 +593,7 @@ def floor_divide(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = the integer at or below a / b; integers by 0 give 0, an infinite a NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -592,7 +607,7 @@ def remainder(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a - b * floor(a / b), with the sign of b; integers by 0 give 0, floats NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -606,7 +621,7 @@ def pow(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a to the power b; an integer to a negative power is truncated (0 unless a is 1 or -1).
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -620,7 +635,7 @@ def maximum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = the larger; NaN if either is NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -634,7 +649,7 @@ def minimum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = the smaller; NaN if either is NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -662,7 +677,7 @@ def equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a == b; NaN equals nothing.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -676,7 +691,7 @@ def not_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a != b; true for NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -690,7 +705,7 @@ def less(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a < b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -704,7 +719,7 @@ def less_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a <= b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -718,7 +733,7 @@ def greater(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a > b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -732,7 +747,7 @@ def greater_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a >= b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -788,7 +803,7 @@ def bitwise_and(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a & b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -802,7 +817,7 @@ def bitwise_or(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a | b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -816,7 +831,7 @@ def bitwise_xor(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a ^ b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -830,7 +845,7 @@ def bitwise_left_shift(a: Array, b: Array, /, *, out: Array | None = None) -> Ar
     """out = a << b; 0 when b is negative or not below the width.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -844,7 +859,7 @@ def bitwise_right_shift(a: Array, b: Array, /, *, out: Array | None = None) -> A
     """out = a >> b with the sign kept; 0 or -1 when b is negative or not below the width.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -858,7 +873,8 @@ def where(condition: Array, a: Array, b: Array, /, *, out: Array | None = None) 
     """out = a where condition is true, else b.
 
     Axes       condition [...], a [...], b [...] -> [...]
-    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes     f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+               f8_e4m3fnuz, f8_e5m2fnuz
     condition  bool
     Special    a select, not a blend: what is not chosen cannot touch the result, NaN included
     Aliasing   out may be exactly an input of the same dtype and layout
@@ -880,7 +896,7 @@ def sum(
     """out = the sum; 0 over nothing; integers sum exactly in 64 bits.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same; i64 for integers
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same; i64 for integers
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -930,7 +946,7 @@ def prod(
     """out = the product; 1 over nothing; integers wrap in 64 bits.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same; i64 for integers
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same; i64 for integers
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -955,7 +971,7 @@ def max(
     """out = the largest; NaN if any is NaN; over nothing it is an error.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -980,7 +996,7 @@ def min(
     """out = the smallest; NaN if any is NaN; over nothing it is an error.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -1061,7 +1077,8 @@ def take(x: Array, indices: Array, /, *, axis: int, out: Array | None = None) ->
     """out[a..., i..., b...] = x[a..., indices[i...], b...]; `axis` is where i stands.
 
     Axes      x [A..., N, B...], indices [I...] -> [A..., I..., B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool, q4_1, q8_0
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k
     indices   i64 or i32
     axis      the axis of x that is indexed
     Special   an index outside 0..N-1 is an error and nothing is written; negative ones do not wrap
@@ -1084,7 +1101,7 @@ def scatter_add(
     """out = target, then out[a..., indices[i...], b...] += updates[a..., i..., b...].
 
     Axes      target [A..., N, B...], indices [I...], updates [A..., I..., B...] -> [A..., N, B...]
-    Dtypes    f32, f64, i64, i32, i8, u64, u32, u8, f16, bf16 (computed in f32)
+    Dtypes    f32, f64, i64, i32, i16, i8, u64, u32, u16, u8, f16, bf16 (computed in f32)
     indices   i64 or i32
     axis      the axis of target that is indexed
     Special   repeated indices all count; integers wrap; an index outside 0..N-1 is an error and
@@ -1144,14 +1161,14 @@ def quant_matmul(
     Axes      x [..., M, K], w [N, K], bias [N] (optional), multiplier [..., M, N] (optional),
               residual [..., M, N] (optional) -> [..., M, N]
     Dtypes    f32, f16, bf16 (computed in f32)
-    w         q4_1 or q8_0; K is a multiple of 32; as a rule constant
+    w         q4_1, q8_0, q4_0 (K is a multiple of 32), q4_k or q6_k (of 256); as a rule constant
     scale     multiplies the product
     dtype     output dtype; f32 for f16 and bf16 inputs
     Special   x is never rounded to 8 or 16 bits; every block has its own scale; K = 0 makes the
               product 0; NaN and infinity follow IEEE
     Aliasing  out may not overlap an input
     Bound     epilogue of anyhal.conformance.tolerance
-    Source    block formats of GGUF files (ggml-common.h: q4_1, q8_0)
+    Source    block formats of GGUF files (ggml-common.h)
     """
 
 
@@ -1267,8 +1284,8 @@ def embedding(
     """out[i..., d] = table[ids[i...], d].
 
     Axes      table [V, D], ids [I...] -> [I..., D]
-    Dtypes    f32, f16, bf16, f64, q4_1, q8_0 (computed in f32)
-    table     floating, q4_1 or q8_0; as a rule constant
+    Dtypes    f32, f16, bf16, f64, q4_1, q8_0, q4_0, q4_k, q6_k (computed in f32)
+    table     floating or in a block format; as a rule constant
     ids       i64 or i32
     dtype     output dtype; f32 for blocks, else the table's
     Special   an id outside 0..V-1 is an error and nothing is written; negative ids do not wrap
@@ -1283,7 +1300,7 @@ def cache_append(cache: Array, update: Array, position: Array, /) -> Array:
     """cache[b, h, position[b] + t, d] = update[b, h, t, d], in place; returns the cache.
 
     Axes      cache [B, H, C, D], update [B, H, T, D], position [] or [B] -> [B, H, C, D]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     position  i64 or i32; first row to write
     out       the cache itself
     Special   a position outside 0..C-T is an error and nothing is written; other rows keep their
@@ -1307,7 +1324,7 @@ def argmax(
     """out = the index of the largest element along `axis`.
 
     Axes      x [..., N, ...] -> [..., ...], or [..., 1, ...] with keepdims
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8
     keepdims  keep the axis with size 1
     dtype     int64 or int32
     Special   the lowest index wins; NaN counts as the largest; -0 and 0 are equal; N = 0 is an
@@ -1323,10 +1340,112 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
     """out = the arrays one after the other along `axis`.
 
     Axes      arrays [A..., N_i, B...] -> [A..., sum of N_i, B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     arrays    a list; one dtype
     Special   bits are kept; arrays of size 0 along the axis count for nothing
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
     Source    array API 2024.12 concat
+    """
+
+
+@_op("quantize")
+def quantize(
+    x: Array,
+    scale: Array,
+    /,
+    zero_point: Array | None = None,
+    *,
+    dtype: str,
+    axis: int | tuple[int, ...] | None = None,
+    block_size: int = 0,
+    out: Array | None = None,
+) -> Array:
+    """out = saturate(round(x / scale) + zero_point), ties to even.
+
+    Axes        x [...], scale [] or [N] or [..., G, ...], zero_point [] or [N] or [..., G, ...]
+                (optional) -> [...]
+    Dtypes      f32, f64, f16, bf16 (computed in f32)
+    scale       in x's dtype or the one it is computed in
+    zero_point  the code of 0, shaped as scale; integers, not for 8-bit floats
+    dtype       i8, u8, i16, u16, i4, u4 or an 8-bit float
+    axis        of the channels or blocks; None: one scale for all
+    block_size  elements of `axis` that share a scale, the last block may be shorter; 0: each has
+                one
+    Special     x / scale is one division in the accumulation dtype, so the codes are the same
+                everywhere; what is past the range saturates, 8-bit floats too; NaN gives the code
+                0, of an 8-bit float NaN; scales are not checked: x / 0 is infinite or NaN
+    Aliasing    out may not overlap an input
+    Bound       rounding of anyhal.conformance.tolerance
+    Source      ONNX QuantizeLinear, opset 21; saturating always, NaN defined
+    """
+
+
+@_op("dequantize")
+def dequantize(
+    q: Array,
+    scale: Array,
+    /,
+    zero_point: Array | None = None,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    block_size: int = 0,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = (q - zero_point) * scale.
+
+    Axes        q [...], scale [] or [N] or [..., G, ...], zero_point [] or [N] or [..., G, ...]
+                (optional) -> [...]
+    Dtypes      i8, u8, i16, u16, i4, u4, f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz (computed in
+                f32)
+    scale       floating; its dtype is the output's unless asked
+    zero_point  the code of 0, shaped as scale; integers, not for 8-bit floats
+    axis        of the channels or blocks; None: one scale for all
+    block_size  elements of `axis` that share a scale, the last block may be shorter; 0: each has
+                one
+    dtype       output dtype; f16, bf16 and f32 stand in for each other
+    Special     the difference is exact, the product is rounded once to f32 (f64 for an f64 scale)
+                and then to the output; NaN and infinity of 8-bit floats and of scales follow IEEE
+    Aliasing    out may not overlap an input
+    Bound       rounding of anyhal.conformance.tolerance
+    Source      ONNX DequantizeLinear, opset 21
+    """
+
+
+@_op("scaled_matmul")
+def scaled_matmul(
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    /,
+    a_zero: Array | None = None,
+    b_zero: Array | None = None,
+    bias: Array | None = None,
+    *,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = a_scale * ((a - a_zero) @ (b - b_zero)) * b_scale + bias.
+
+    Axes      a [..., M, K], b [..., K, N], a_scale [] or [..., M], b_scale [] or [..., N], a_zero
+              [] or [..., M] (optional), b_zero [] or [..., N] (optional), bias [N] (optional) ->
+              [..., M, N]
+    Dtypes    i8, u8 (computed in i32), f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz (computed in
+              f32)
+    a         i8, u8 or an 8-bit float
+    b         of the same family; as a rule constant, often a transpose
+    a_scale   f32
+    b_scale   f32
+    a_zero    integers, for i8 and u8
+    b_zero    integers, for i8 and u8
+    bias      f32 or the output's dtype
+    dtype     output dtype: f32, f16 or bf16
+    Special   sums of integers are exact in i32 and wrap; 8-bit floats are summed in f32, their NaN
+              and infinity follow IEEE; K = 0 gives the bias; scales are applied in f32 and the
+              result is rounded once
+    Aliasing  out may not overlap an input
+    Bound     scaled_matmul of anyhal.conformance.tolerance
+    Source    ONNX QLinearMatMul without the output's scale, as ONNX MatMulInteger with scales
     """

@@ -17,11 +17,11 @@ ROOT = HERE.parents[1]
 # case in tiny_backend.c -> stage, status, words that the sentence must have
 REFUSED = {
     "WRONG_ENTRY": ("entry", "abi_mismatch", ["exports no anyhal_backend_main"]),
-    "TOO_NEW": ("negotiate", "abi_mismatch", ["0.9", "0.1", "upgrade the core"]),
-    "TOO_OLD": ("negotiate", "abi_mismatch", ["0.0", "0.1", "upgrade the backend"]),
-    "CHOSE_NEWER": ("negotiate", "abi_mismatch", ["0.9", "0.1", "upgrade the core"]),
+    "TOO_NEW": ("negotiate", "abi_mismatch", ["0.9", "0.2", "upgrade the core"]),
+    "TOO_OLD": ("negotiate", "abi_mismatch", ["0.0", "0.2", "upgrade the backend"]),
+    "CHOSE_NEWER": ("negotiate", "abi_mismatch", ["0.9", "0.2", "upgrade the core"]),
     "ZERO_VERSION": ("negotiate", "abi_mismatch", ["0.0", "upgrade the backend"]),
-    "OTHER_RANGE": ("negotiate", "abi_mismatch", ["0.4", "0.9", "0.1"]),
+    "OTHER_RANGE": ("negotiate", "abi_mismatch", ["0.4", "0.9", "0.2"]),
     "SHORT_TABLE": ("fingerprint", "abi_mismatch", ["table", "bytes", "rebuild"]),
     "NULL_SLOT": ("fingerprint", "abi_mismatch", ["required slot op_enqueue"]),
     "NULL_QUEUE": ("fingerprint", "abi_mismatch", ["required slot queue_create"]),

@@ -24,7 +24,7 @@ def elf(machine: int = MACHINE, tail: bytes = b"") -> bytes:
 
 def toml(name: str, extra: str = "") -> str:
     return (
-        f'name = "{name}"\nvendor = "tests"\nlibrary = "libanyhal_{name}.so"\nabi = "0.1"\n'
+        f'name = "{name}"\nvendor = "tests"\nlibrary = "libanyhal_{name}.so"\nabi = "0.2"\n'
         f'licence = "Apache-2.0"\nsummary = "made by a test"\nrank = 1\n{extra}'
     )
 
@@ -72,7 +72,7 @@ def test_a_folder_may_be_a_backend_itself(tmp_path: Path) -> None:
             "not a file name",
             "without a folder",
         ),
-        (toml("chip").replace('"0.1"', '"new"'), "is not a version", "write it like 0.1"),
+        (toml("chip").replace('"0.2"', '"new"'), "is not a version", "write it like 0.1"),
         (toml("chip", "[hardware]\nmachin = []"), "hardware.machin is not known", "machine?"),
         (toml("chip", "[hardware]\nmachine = [1]"), "other than text", "correct it"),
         (toml("chip", "[[libraries]]\nfile = 'x'"), "libraries.setting is missing", "add it"),

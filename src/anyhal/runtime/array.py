@@ -15,6 +15,7 @@ import numpy as np
 from anyhal import _core
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, dense_strides, describe
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
@@ -380,6 +381,8 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
         from anyhal.ops._oracle import convert
 
         values = convert(np.asarray(values, np.float64), dtype(view.dtype))
+    if view.dtype != values.dtype and dtype(view.dtype).short in FP8:
+        values = _fitting(values, dtype(view.dtype))
     if values.dtype.kind in "iu" and view.dtype.kind in "iu" and values.size:
         limits = np.iinfo(view.dtype)
         low, high = values.min(), values.max()
@@ -390,6 +393,18 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
             )
     with np.errstate(all="ignore"):
         np.copyto(view, values, casting=casting)
+
+
+def _fitting(values: Any, d: DType) -> Any:
+    """Numbers rounded to an 8-bit float; what one does past its largest is for the caller to say."""
+    from anyhal.ops._oracle import convert
+
+    made = convert(np.asarray(values, np.float64), d, "nonfinite")
+    if not np.array_equal(np.isfinite(made), ~np.isnan(values)):
+        raise ValueError(
+            f"a value is past the largest of {d.name}, which astype(dtype, overflow=) decides about"
+        )
+    return made.astype(d.numpy)
 
 
 def _write_bytes(a: Any, raw: np.ndarray[Any, Any], fresh: bool = False) -> None:
@@ -633,11 +648,11 @@ def _unary(name: str) -> Callable[[Any], Any]:
     return method
 
 
-def _astype(a: Any, dtype: object) -> Any:
+def _astype(a: Any, dtype: object, overflow: str = "unstated") -> Any:
     want = _dtype(dtype)
     if want.value == a._dtype_value:
         return OPS["copy"](a)
-    return OPS["astype"](a, dtype=want.name)
+    return OPS["astype"](a, dtype=want.name, overflow=overflow)
 
 
 def _length(a: Any) -> int:

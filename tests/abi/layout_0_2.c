@@ -1,4 +1,4 @@
-/* The layout of contract 0.1 as a checked table: compiling this file is the test.
+/* The layout of contract 0.2 as a checked table: compiling this file is the test.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Sizes, offsets and numbers are what backends in the field were built with.
@@ -380,8 +380,17 @@ VALUE(ANYHAL_DTYPE_U32, 10);
 VALUE(ANYHAL_DTYPE_U16, 11);
 VALUE(ANYHAL_DTYPE_U8, 12);
 VALUE(ANYHAL_DTYPE_BOOL, 13);
+VALUE(ANYHAL_DTYPE_F8_E4M3FN, 14);
+VALUE(ANYHAL_DTYPE_F8_E5M2, 15);
+VALUE(ANYHAL_DTYPE_F8_E4M3FNUZ, 16);
+VALUE(ANYHAL_DTYPE_F8_E5M2FNUZ, 17);
 VALUE(ANYHAL_DTYPE_Q4_1, 64);
 VALUE(ANYHAL_DTYPE_Q8_0, 65);
+VALUE(ANYHAL_DTYPE_I4, 66);
+VALUE(ANYHAL_DTYPE_U4, 67);
+VALUE(ANYHAL_DTYPE_Q4_0, 68);
+VALUE(ANYHAL_DTYPE_Q4_K, 69);
+VALUE(ANYHAL_DTYPE_Q6_K, 70);
 
 VALUE(ANYHAL_OBJECT_DEVICE, 1);
 VALUE(ANYHAL_OBJECT_MEMORY, 2);
