@@ -131,6 +131,8 @@ refusal bad_dtype(void) {
   return refuse(ANYHAL_REASON_DTYPE, "this dtype is not among those of the op");
 }
 
+bool is_stored(uint32_t dtype) { return is_plain(dtype) || is_f8(dtype); }
+
 bool is_plain(uint32_t dtype) { return is_number(dtype) || dtype == ANYHAL_DTYPE_BOOL; }
 
 bool is_integer(uint32_t dtype) { return is_number(dtype) && !is_float(dtype); }
