@@ -33,7 +33,7 @@ double f8_value(uint32_t dtype, uint8_t code) {
   const int size = code & 0x7f;
   double value;
   if (size > f.largest || (f.fnuz && code == 0x80)) {
-    value = size == f.infinity ? HUGE_VAL : NAN;
+    value = f.infinity != 0 && size == f.infinity ? HUGE_VAL : NAN;
   } else {
     const int exponent = size >> f.digits, fraction = size & ((1 << f.digits) - 1);
     value = exponent == 0 ? ldexp(fraction, 1 - f.bias - f.digits)

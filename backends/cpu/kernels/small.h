@@ -46,7 +46,8 @@ static inline double f8_value(const F8& f, uint8_t code) {
   bool special = size > f.largest || (f.fnuz && code == 0x80);
   // In a float's fields the code is the value with another bias, subnormals too.
   float value = bit_cast<float>(size << (23 - f.digits)) * power_of_two(127 - f.bias);
-  if (special) value = bit_cast<float>(size == f.infinity ? 0x7f800000u : 0x7fc00000u);
+  bool infinite = f.infinity != 0 && size == f.infinity;
+  if (special) value = bit_cast<float>(infinite ? 0x7f800000u : 0x7fc00000u);
   return static_cast<double>((code & 0x80) != 0 ? -value : value);
 }
 

@@ -304,7 +304,8 @@ def _raw_spec(a: Any) -> tuple[TensorSpec, np.dtype[Any], np.dtype[Any]]:
         u8 = np.dtype(np.uint8)
         return TensorSpec(byte, (*spec.shape[:-1], inner), strides), u8, u8
     assert d.numpy is not None
-    plain = d.numpy if d.numpy.kind in "fiub" else np.dtype(f"u{d.block_bytes}")
+    known = d.numpy.kind in "fiub" and d.short not in FP8  # to the array interface of NumPy
+    plain = d.numpy if known else np.dtype(f"u{d.block_bytes}")
     return spec, plain, d.numpy
 
 
