@@ -26,7 +26,7 @@ constexpr Dtypes kNumbers = sdk::kNumbers;
 constexpr Dtypes kPlain = sdk::kPlain;
 constexpr Dtypes kStored = sdk::kStored;
 constexpr Dtypes kAny = sdk::kAny;
-// The block formats that products and look-ups read themselves; others are cast first.
+// The block formats that products read themselves; others are cast first.
 constexpr Dtypes kBlocks = sdk::dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0);
 constexpr Dtypes kProducts =
     kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
@@ -434,7 +434,8 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_SOFTMAX, "softmax", 0, kFloats, known_attributes<anyhal_attrs_softmax>, softmax,
      nullptr},
     {ANYHAL_OP_ROPE, "rope", 0, kComputed, known_attributes<anyhal_attrs_rope>, rope, nullptr},
-    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | kBlocks, no_attributes, embedding, nullptr},
+    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | sdk::kBlocks, no_attributes, embedding,
+     nullptr},
     {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kPlain, no_attributes, cache_append, nullptr},
     {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, known_attributes<anyhal_attrs_argmax>, argmax,
      nullptr},

@@ -25,6 +25,15 @@ constexpr const char* kOps[] = {
     "rms_norm", "softmax", "rope",   "embedding",   "cache_append",    "argmax",       "concat"};
 static_assert(std::size(kOps) == kOpCount + 1);
 
+// Ops whose ids do not follow those above.
+struct NamedOp {
+  uint32_t op;
+  const char* name;
+};
+constexpr NamedOp kOtherOps[] = {{ANYHAL_OP_QUANTIZE, "quantize"},
+                                 {ANYHAL_OP_DEQUANTIZE, "dequantize"},
+                                 {ANYHAL_OP_SCALED_MATMUL, "scaled_matmul"}};
+
 // The ops that kernels/ has; the rest would be a claim without a kernel.
 constexpr uint32_t kKernels[] = {ANYHAL_OP_COPY,        ANYHAL_OP_FILL,    ANYHAL_OP_CAST,
                                  ANYHAL_OP_UNARY,       ANYHAL_OP_BINARY,  ANYHAL_OP_WHERE,
@@ -109,6 +118,8 @@ uint32_t slot_of(const std::string& name, const std::string& part) {
 }
 
 uint32_t op_of(const std::string& name, const std::string& part) {
+  for (const NamedOp& other : kOtherOps)
+    if (name == other.name) return other.op;
   return index_of(std::begin(kOps) + 1, std::end(kOps), name, part, "op") + 1;
 }
 
@@ -383,7 +394,11 @@ Script parse_script(const std::string& text) {
   return script;
 }
 
-const char* op_name(uint32_t op) { return op <= kOpCount ? kOps[op] : kOps[0]; }
+const char* op_name(uint32_t op) {
+  for (const NamedOp& other : kOtherOps)
+    if (op == other.op) return other.name;
+  return op <= kOpCount ? kOps[op] : kOps[0];
+}
 
 const char* slot_name(uint32_t slot) { return slot <= kSlotCount ? kSlots[slot] : "?"; }
 

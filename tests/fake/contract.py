@@ -21,7 +21,7 @@ ADD, MULTIPLY = 1, 3
 DEVICE, MEMORY, QUEUE, PLAN = 1, 2, 3, 4
 DTYPES = {"float32": 1, "float64": 4, "int64": 5, "int32": 6, "bool": 13}
 NO_LIMIT = 2**64 - 1
-ABI_0_1 = 1
+ABI_0_2 = 2
 
 SLOTS = ["device_list", "device_open", "memory_alloc", "op_query", "op_prepare", "op_enqueue"]
 SLOTS += ["release", "queue_create", "queue_signal", "queue_wait", "host_wait", "queue_copy"]
@@ -130,7 +130,7 @@ class Refused(Exception):
 class Instance:
     """One instance of the backend, made with a script."""
 
-    def __init__(self, script: str, *, abi: tuple[int, int] = (ABI_0_1, ABI_0_1)) -> None:
+    def __init__(self, script: str, *, abi: tuple[int, int] = (ABI_0_2, ABI_0_2)) -> None:
         entry = c.CDLL(str(library_path())).anyhal_backend_main
         self._keep = (Setting * 1)(Setting(b"script", script.encode()))
         hello = sized(

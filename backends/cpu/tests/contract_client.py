@@ -255,7 +255,7 @@ class Cpu:
         services.parallel_for = ParallelFor(self._parallel_for)
         services.thread_count = ThreadCount(lambda _: threads)
         settings = (Setting * 2)((b"isa", isa.encode()), (b"onednn_library", onednn.encode()))
-        version = 1
+        version = 2
         hello = Hello(
             c.sizeof(Hello), 0, version, version, c.pointer(services), b"cpu", settings, 2
         )

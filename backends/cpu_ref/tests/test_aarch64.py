@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from anyhal.ops import BY_NAME
+
 ROOT = Path(__file__).resolve().parents[3]
 BACKEND = ROOT / "backends" / "cpu_ref"
 COMPILER = "aarch64-linux-gnu-g++"
 EMULATOR = "qemu-aarch64"
 SYSROOT = Path("/usr/aarch64-linux-gnu")  # where Debian's cross packages put the target's libraries
-EVERY_OP = "20"
+EVERY_OP = str(len(BY_NAME))
 
 
 def require(tool: str) -> str:

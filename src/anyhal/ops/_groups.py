@@ -18,6 +18,9 @@ from anyhal.ops._spec import Arg, Attr, TensorSpec, describe, normalize_axis
 from anyhal.ops._trace import Value
 
 ZERO_DTYPES = ("i8", "u8", "i16", "u16", "i32")
+# Of samples: axis and block size: one scale, channels of each axis, blocks that divide the axis and
+# that do not.
+FORMS = ((None, 0), (0, 0), (-1, 0), (1, 3), (1, 4), (0, 8), (-1, 1))
 QUANTISED = ("i8", "u8", "i16", "u16", "i4", "u4", *FP8)
 
 ZERO_POINT = Arg(
