@@ -90,8 +90,9 @@ typedef enum anyhal_dtype {
   ANYHAL_DTYPE_I4 = 66,   /* 2 elements in a byte, the first in the low nibble; two's complement */
   ANYHAL_DTYPE_U4 = 67,   /* the same, 0 to 15 */
   ANYHAL_DTYPE_Q4_0 = 68, /* 32 elements in 18 bytes: f16 scale d, nibbles as q4_1; d*(q - 8) */
-  /* 256 elements in 144 bytes: f16 d, f16 m, 12 bytes with a 6-bit scale s and minimum t for each of
-   * 8 groups of 32, 128 bytes of nibbles; 32 bytes hold two groups (low, then high); d*s*q - m*t */
+  /* 256 elements in 144 bytes: f16 d, f16 m, 12 bytes with a 6-bit scale s and minimum t for each
+   * of 8 groups of 32, 128 bytes of nibbles; 32 bytes hold two groups (low, then high); d*s*q - m*t
+   */
   ANYHAL_DTYPE_Q4_K = 69,
   /* 256 elements in 210 bytes: 128 bytes of low nibbles, 64 bytes of the upper two bits, 16 signed
    * bytes s, each for 16 elements, f16 d; d*s*(q - 32) */

@@ -1161,7 +1161,7 @@ def quant_matmul(
     Axes      x [..., M, K], w [N, K], bias [N] (optional), multiplier [..., M, N] (optional),
               residual [..., M, N] (optional) -> [..., M, N]
     Dtypes    f32, f16, bf16 (computed in f32)
-    w         q4_1, q8_0, q4_0 (K is a multiple of 32), q4_k or q6_k (of 256); as a rule constant
+    w         q4_0, q4_1, q8_0 (K a multiple of 32), q4_k, q6_k (of 256); as a rule constant
     scale     multiplies the product
     dtype     output dtype; f32 for f16 and bf16 inputs
     Special   x is never rounded to 8 or 16 bits; every block has its own scale; K = 0 makes the
@@ -1405,8 +1405,8 @@ def dequantize(
     block_size  elements of `axis` that share a scale, the last block may be shorter; 0: each has
                 one
     dtype       output dtype; f16, bf16 and f32 stand in for each other
-    Special     the difference is exact, the product is rounded once to f32 (f64 for an f64 scale)
-                and then to the output; NaN and infinity of 8-bit floats and of scales follow IEEE
+    Special     the difference is exact, the product is rounded once to f32 (f64 for an f64 scale),
+                then to the output; NaN and infinity of 8-bit floats and of scales follow IEEE
     Aliasing    out may not overlap an input
     Bound       rounding of anyhal.conformance.tolerance
     Source      ONNX DequantizeLinear, opset 21

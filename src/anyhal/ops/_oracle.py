@@ -138,11 +138,16 @@ def saturate(x: Any, to: DType) -> Any:
         return np.where(high, most, np.where(low, least, safe)).astype(holder(to))
 
 
+def fp8_codes(d: DType) -> Any:
+    """Every value of an 8-bit float, by its code."""
+    assert d.numpy is not None
+    return np.arange(256, dtype=np.uint8).view(d.numpy)
+
+
 def fp8(x: Any, to: DType, overflow: str) -> Any:
     """The value of an 8-bit float nearest to x, ties to the even code; what rounds past the largest
     saturates, or becomes infinity in e5m2 and NaN in the others."""
-    assert to.numpy is not None
-    codes = np.arange(128, dtype=np.uint8).view(to.numpy).astype(np.longdouble)
+    codes = fp8_codes(to)[:128].astype(np.longdouble)
     finite = codes[np.isfinite(codes)]
     past = 2 * finite[-1] - finite[-2]  # where the next code would be
     steps = np.append(finite, past)

@@ -22,7 +22,7 @@ from anyhal.ops._checks import (
     check_choice,
     check_dtype,
 )
-from anyhal.ops._oracle import convert, pack_nibbles, random_blocks, wide
+from anyhal.ops._oracle import convert, fp8_codes, pack_nibbles, random_blocks, wide
 from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, describe
 
 OVERFLOW = {"unstated": 1, "saturate": 2, "nonfinite": 3}
@@ -91,14 +91,14 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(f"{source} to u4", (x[:, :10],), {"dtype": "uint4"})
     yield from _special(rng)
     for source in FP8:  # every code
-        x = np.arange(256, dtype=np.uint8).view(dtype_of(source).numpy)
+        x = fp8_codes(dtype_of(source))
         for target, attrs in _targets(*PLAIN, *FP8, *PACKED):
             if not target.startswith(source + " "):
                 yield Sample(f"all of {source} to {target}", (x,), attrs)
     for source in PACKED:
-        x = pack_nibbles(np.arange(16).reshape(2, 8), source)
+        pairs = pack_nibbles(np.arange(16).reshape(2, 8), source)
         for target, attrs in _targets(*PLAIN, *FP8, *(t for t in PACKED if t != source)):
-            yield Sample(f"{source} to {target}", (x,), attrs)
+            yield Sample(f"{source} to {target}", (pairs,), attrs)
     for name in BLOCKS:
         for target in FLOATS:
             blocks = random_blocks(rng, name, (3, 2 * dtype_of(name).block_elements))
@@ -116,8 +116,7 @@ def _special(rng: np.random.Generator) -> Iterator[Sample]:
     for target, attrs in _targets("i64", "u64", "i32", "f32", "f16", "bf16", *FP8):
         yield Sample(f"large f64 to {target}", (large,), attrs)
     for target, attrs in _targets(*FP8):  # ties of every binade, and just beside them
-        codes = np.arange(128, dtype=np.uint8).view(dtype_of(attrs["dtype"]).numpy)
-        values = codes.astype(np.float64)
+        values = fp8_codes(dtype_of(attrs["dtype"]))[:128].astype(np.float64)
         values = values[np.isfinite(values)]
         ties = (values[1:] + values[:-1]) / 2
         ties = np.concatenate([ties, [1.5 * values[-1] - 0.5 * values[-2]], values])

@@ -116,6 +116,7 @@ def codes(rng: Rng, name: str, dims: tuple[int, ...]) -> Any:
     if name in PACKED:
         return random_blocks(rng, name, dims)
     d = dtype_of(name)
+    assert d.numpy is not None
     raw = rng.integers(0, 256, (*dims, d.block_bytes), dtype=np.uint8)
     return raw.view(d.numpy).reshape(dims)
 
@@ -159,7 +160,7 @@ SPEC = OpSpec(
         ),
     ),
     dtypes=dict.fromkeys(QUANTISED, "f32"),
-    special="the difference is exact, the product is rounded once to f32 (f64 for an f64 scale) and "
+    special="the difference is exact, the product is rounded once to f32 (f64 for an f64 scale), "
     "then to the output; NaN and infinity of 8-bit floats and of scales follow IEEE",
     aliasing="none",
     bound="rounding",

@@ -131,7 +131,7 @@ SPEC = OpSpec(
         Arg(
             "w",
             "[N, K]",
-            doc="q4_1, q8_0, q4_0 (K is a multiple of 32), q4_k or q6_k (of 256); as a rule constant",
+            doc="q4_0, q4_1, q8_0 (K a multiple of 32), q4_k, q6_k (of 256); as a rule constant",
         ),
         *_epilogue.ARGS,
     ),

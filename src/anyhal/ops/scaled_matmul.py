@@ -228,8 +228,8 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
             attrs = {"dtype": dtype_of(target).name}
             yield Sample(f"{x} {y} to {target}", made.inputs, attrs)
     for x, y in pairs[:5]:
-        lead: Any = ((2, 1, 3, 8), (4, 8, 5), (4, 3), (2, 1, 5))
-        yield _sample(rng, f"batched {x} {y}", *lead, x, y, 0)
+        label = f"batched {x} {y}"
+        yield _sample(rng, label, (2, 1, 3, 8), (4, 8, 5), (4, 3), (2, 1, 5), x, y, 0)
         yield _sample(rng, f"scalar rows {x} {y}", (3, 8), (8, 4), (), (4,), x, y, 0)
         yield _sample(rng, f"scalar columns {x} {y}", (3, 8), (8, 4), (1,), (), x, y, 0)
     one = np.array(1.0, np.float32)
@@ -269,8 +269,9 @@ def _sample(
         if name in FP8:
             value = np.where(np.isfinite(value.astype(np.float32)), value, np.ones_like(value))
         operands.append(value)
-    bias = rng.standard_normal(b_shape[-1:]).astype(np.float32)
-    bias = None if plain or rng.random() < missing else bias
+    bias: Any = rng.standard_normal(b_shape[-1:]).astype(np.float32)
+    if plain or rng.random() < missing:
+        bias = None
     zeros = zero(rows, x), zero(columns, y)
     return Sample(label, (*operands, scale(rows), scale(columns), *zeros, bias))
 

@@ -397,7 +397,7 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
 
 
 def _fitting(values: Any, d: DType) -> Any:
-    """Numbers rounded to an 8-bit float; what one does past its largest is for the caller to say."""
+    """Numbers rounded to an 8-bit float; one past its largest is refused."""
     from anyhal.ops._oracle import convert
 
     made = convert(np.asarray(values, np.float64), d, "nonfinite")
