@@ -25,17 +25,21 @@ void decode_q4_k(const uint8_t* block, double* to) {
   }
 }
 
-// Two halves of 128; a quarter takes its nibbles from the low or the high side of 32 bytes.
+// Two halves of 128; a quarter takes its nibbles from the low or the high side of 32 bytes, and its
+// two groups of 16 have a scale each.
 void decode_q6_k(const uint8_t* block, double* to) {
-  const uint8_t *low = block, *upper = block + 128;
   const int8_t* scales = reinterpret_cast<const int8_t*>(block + 192);
   const double d = half_at(block + 208);
-  for (int i = 0; i < 256; ++i) {
-    int half = i / 128, quarter = i % 128 / 32, at = i % 32;
-    int byte = low[64 * half + quarter % 2 * 32 + at];
-    int top = upper[32 * half + at] >> 2 * quarter & 3;
-    int q = (quarter < 2 ? byte & 15 : byte >> 4) | top << 4;
-    to[i] = d * scales[i / 16] * (q - 32);
+  for (int group = 0; group < 16; ++group) {
+    const int half = group / 8, quarter = group % 8 / 2, first = group % 2 * 16;
+    const uint8_t* low = block + 64 * half + quarter % 2 * 32 + first;
+    const uint8_t* upper = block + 128 + 32 * half + first;
+    const double scale = d * scales[group];
+    const int low_shift = quarter < 2 ? 0 : 4, upper_shift = 2 * quarter;
+    for (int i = 0; i < 16; ++i) {
+      int q = (low[i] >> low_shift & 15) | (upper[i] >> upper_shift & 3) << 4;
+      to[16 * group + i] = scale * (q - 32);
+    }
   }
 }
 
