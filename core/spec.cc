@@ -17,14 +17,30 @@ struct Row {
   Block block;
 };
 constexpr Row kRows[] = {
-    {ANYHAL_DTYPE_F32, "f32", {1, 4}},     {ANYHAL_DTYPE_F16, "f16", {1, 2}},
-    {ANYHAL_DTYPE_BF16, "bf16", {1, 2}},   {ANYHAL_DTYPE_F64, "f64", {1, 8}},
-    {ANYHAL_DTYPE_I64, "i64", {1, 8}},     {ANYHAL_DTYPE_I32, "i32", {1, 4}},
-    {ANYHAL_DTYPE_I16, "i16", {1, 2}},     {ANYHAL_DTYPE_I8, "i8", {1, 1}},
-    {ANYHAL_DTYPE_U64, "u64", {1, 8}},     {ANYHAL_DTYPE_U32, "u32", {1, 4}},
-    {ANYHAL_DTYPE_U16, "u16", {1, 2}},     {ANYHAL_DTYPE_U8, "u8", {1, 1}},
-    {ANYHAL_DTYPE_BOOL, "bool", {1, 1}},   {ANYHAL_DTYPE_Q4_1, "q4_1", {32, 20}},
+    {ANYHAL_DTYPE_F32, "f32", {1, 4}},
+    {ANYHAL_DTYPE_F16, "f16", {1, 2}},
+    {ANYHAL_DTYPE_BF16, "bf16", {1, 2}},
+    {ANYHAL_DTYPE_F64, "f64", {1, 8}},
+    {ANYHAL_DTYPE_I64, "i64", {1, 8}},
+    {ANYHAL_DTYPE_I32, "i32", {1, 4}},
+    {ANYHAL_DTYPE_I16, "i16", {1, 2}},
+    {ANYHAL_DTYPE_I8, "i8", {1, 1}},
+    {ANYHAL_DTYPE_U64, "u64", {1, 8}},
+    {ANYHAL_DTYPE_U32, "u32", {1, 4}},
+    {ANYHAL_DTYPE_U16, "u16", {1, 2}},
+    {ANYHAL_DTYPE_U8, "u8", {1, 1}},
+    {ANYHAL_DTYPE_BOOL, "bool", {1, 1}},
+    {ANYHAL_DTYPE_Q4_1, "q4_1", {32, 20}},
     {ANYHAL_DTYPE_Q8_0, "q8_0", {32, 34}},
+    {ANYHAL_DTYPE_I4, "i4", {2, 1}},
+    {ANYHAL_DTYPE_U4, "u4", {2, 1}},
+    {ANYHAL_DTYPE_Q4_0, "q4_0", {32, 18}},
+    {ANYHAL_DTYPE_Q4_K, "q4_k", {256, 144}},
+    {ANYHAL_DTYPE_Q6_K, "q6_k", {256, 210}},
+    {ANYHAL_DTYPE_F8_E4M3FN, "f8_e4m3fn", {1, 1}},
+    {ANYHAL_DTYPE_F8_E5M2, "f8_e5m2", {1, 1}},
+    {ANYHAL_DTYPE_F8_E4M3FNUZ, "f8_e4m3fnuz", {1, 1}},
+    {ANYHAL_DTYPE_F8_E5M2FNUZ, "f8_e5m2fnuz", {1, 1}},
 };
 
 const Row* find_row(uint32_t dtype) {

@@ -22,11 +22,12 @@ using Tensor = anyhal_tensor_desc;
 
 constexpr Dtypes kComputed = sdk::kSmallFloats;
 constexpr Dtypes kFloats = sdk::kFloats;
-constexpr Dtypes kHalfInts = sdk::dtypes(ANYHAL_DTYPE_I16, ANYHAL_DTYPE_U16);
-constexpr Dtypes kNumbers = sdk::kNumbers | kHalfInts;
-constexpr Dtypes kPlain = sdk::kPlain | kHalfInts;
+constexpr Dtypes kNumbers = sdk::kNumbers;
+constexpr Dtypes kPlain = sdk::kPlain;
+constexpr Dtypes kStored = sdk::kStored;
+constexpr Dtypes kAny = sdk::kAny;
+// The block formats that products read themselves; others are cast first.
 constexpr Dtypes kBlocks = sdk::dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0);
-constexpr Dtypes kStored = kPlain | kBlocks;
 constexpr Dtypes kProducts =
     kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 constexpr uint32_t kOperandsMax = 64;  // of concat; calls keep their addresses on the stack
@@ -104,11 +105,16 @@ Answer fill(const Desc& d) {
 Answer cast(const Desc& d) {
   Answer a = shape_of_call(d, 2, 2);
   if (!a.yes()) return a;
-  bool block = kBlocks.has(operand(d, 0).dtype);
+  bool block = sdk::kBlocks.has(operand(d, 0).dtype);
   uint32_t out = output(d).dtype;
+  int32_t overflow = sdk::attributes<anyhal_attrs_cast>(d).overflow;
+  bool stated = overflow == ANYHAL_OVERFLOW_SATURATE || overflow == ANYHAL_OVERFLOW_NONFINITE;
+  bool unstated = overflow == 0 || overflow == ANYHAL_OVERFLOW_UNSTATED;
   return all(dims_equal(d, 0, 1),
-             require(block ? kFloats.has(out) : kPlain.has(out), ANYHAL_REASON_DTYPE,
-                     "no cast to that dtype", 1),
+             require(block ? kFloats.has(out) : (kStored | sdk::kPacked).has(out),
+                     ANYHAL_REASON_DTYPE, "no cast to that dtype", 1),
+             require(sdk::kF8.has(out) ? stated : unstated, ANYHAL_REASON_ATTRIBUTE,
+                     "overflow must be stated for 8-bit floats alone", -1),
              in_place(d, 0));
 }
 
@@ -231,7 +237,7 @@ Answer gather(const Desc& d) {
   int32_t axis = sdk::attributes<anyhal_attrs_gather>(d).axis;
   if (axis < 0 || axis >= int32_t(x.rank) || out.rank + 1 != x.rank + indices.rank)
     return invalid("the axis or the output's rank is wrong");
-  if (kBlocks.has(x.dtype) && axis + 1 == int32_t(x.rank))
+  if (sdk::dtype_facts(x.dtype).block_elements > 1 && axis + 1 == int32_t(x.rank))
     return no(ANYHAL_REASON_LAYOUT, "blocks cannot be cut along their own dim", 0);
   for (uint32_t i = 0; i < out.rank; ++i) {
     uint32_t at = uint32_t(axis);
@@ -420,15 +426,16 @@ constexpr sdk::Promise kRounded = {1u << ANYHAL_ACCUMULATE_BF16, 0};
 
 const sdk::Row kRows[] = {
     // op, name, main operand, its dtypes, attributes, also requires, kernel (by instruction set)
-    {ANYHAL_OP_COPY, "copy", 0, kStored, no_attributes, copy, nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_FILL, "fill", 1, kPlain, no_attributes, fill, nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_CAST, "cast", 0, kStored, no_attributes, cast, nullptr, nullptr, sdk::kExact},
+    {ANYHAL_OP_COPY, "copy", 0, kAny, no_attributes, copy, nullptr, nullptr, sdk::kExact},
+    {ANYHAL_OP_FILL, "fill", 1, kStored, no_attributes, fill, nullptr, nullptr, sdk::kExact},
+    {ANYHAL_OP_CAST, "cast", 0, kAny, sdk::later_attributes<anyhal_attrs_cast>, cast, nullptr,
+     nullptr, sdk::kExact},
     {ANYHAL_OP_UNARY, "unary", 0, kPlain, known_attributes<anyhal_attrs_unary>, unary, nullptr},
     {ANYHAL_OP_BINARY, "binary", 0, kPlain, known_attributes<anyhal_attrs_binary>, binary, nullptr},
-    {ANYHAL_OP_WHERE, "where", 1, kPlain, no_attributes, where, nullptr, nullptr, sdk::kExact},
+    {ANYHAL_OP_WHERE, "where", 1, kStored, no_attributes, where, nullptr, nullptr, sdk::kExact},
     {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce, nullptr},
     {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr, nullptr, kRounded},
-    {ANYHAL_OP_GATHER, "gather", 0, kStored, known_attributes<anyhal_attrs_gather>, gather, nullptr,
+    {ANYHAL_OP_GATHER, "gather", 0, kAny, known_attributes<anyhal_attrs_gather>, gather, nullptr,
      nullptr, sdk::kExact},
     {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, kNumbers, known_attributes<anyhal_attrs_scatter_add>,
      scatter_add, nullptr},
@@ -443,7 +450,7 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_SOFTMAX, "softmax", 0, kFloats, known_attributes<anyhal_attrs_softmax>, softmax,
      nullptr},
     {ANYHAL_OP_ROPE, "rope", 0, kComputed, known_attributes<anyhal_attrs_rope>, rope, nullptr},
-    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | kBlocks, no_attributes, embedding, nullptr,
+    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | sdk::kBlocks, no_attributes, embedding, nullptr,
      nullptr, sdk::kExact},
     {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kPlain, no_attributes, cache_append, nullptr,
      nullptr, sdk::kExact},

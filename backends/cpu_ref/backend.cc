@@ -27,17 +27,17 @@ constexpr sdk::Dtypes kBytes = sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 // Each element is computed on its own and in a fixed order, so every row is batch invariant.
 const sdk::Row kRows[] = {
     {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, copy, nullptr, sdk::kExact},
-    {ANYHAL_OP_FILL, "fill", 1, sdk::kPlain, kNone, fill_fits, fill, nullptr, sdk::kExact},
-    {ANYHAL_OP_CAST, "cast", 0, sdk::kPlain | sdk::kBlocks, kNone, cast_fits, cast, nullptr,
-     sdk::kExact},
+    {ANYHAL_OP_FILL, "fill", 1, sdk::kStored, kNone, fill_fits, fill, nullptr, sdk::kExact},
+    {ANYHAL_OP_CAST, "cast", 0, sdk::kAny, sdk::later_attributes<anyhal_attrs_cast>, cast_fits,
+     cast, nullptr, sdk::kExact},
     {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_fits, unary},
     {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_fits, binary},
-    {ANYHAL_OP_WHERE, "where", 1, sdk::kPlain, kNone, where_fits, where, nullptr, sdk::kExact},
+    {ANYHAL_OP_WHERE, "where", 1, sdk::kStored, kNone, where_fits, where, nullptr, sdk::kExact},
     {ANYHAL_OP_REDUCE, "reduce", 0, sdk::kPlain, kHas<anyhal_attrs_reduce>, reduce_fits, reduce},
     {ANYHAL_OP_MATMUL, "matmul", 0, sdk::kFloats | sdk::kIndices | kBytes, kNone, matmul_fits,
      matmul},
-    {ANYHAL_OP_GATHER, "gather", 0, sdk::kPlain | sdk::kBlocks, kHas<anyhal_attrs_gather>,
-     gather_fits, gather, nullptr, sdk::kExact},
+    {ANYHAL_OP_GATHER, "gather", 0, sdk::kAny, kHas<anyhal_attrs_gather>, gather_fits, gather,
+     nullptr, sdk::kExact},
     {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, sdk::kNumbers, kHas<anyhal_attrs_scatter_add>,
      scatter_add_fits, scatter_add, scatter_add_workspace},
     {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, sdk::kFloats,
@@ -135,6 +135,12 @@ const sdk::Row kRows[] = {
      kHas<anyhal_attrs_random_integers>, random_integers_fit, random_integers},
     {ANYHAL_OP_DROPOUT, "dropout", 0, sdk::kFloats, kHas<anyhal_attrs_dropout>, dropout_fits,
      dropout},
+    {ANYHAL_OP_QUANTIZE, "quantize", 0, sdk::kFloats, kHas<anyhal_attrs_quantize>, quantize_fits,
+     quantize},
+    {ANYHAL_OP_DEQUANTIZE, "dequantize", 0, kQuantised, kHas<anyhal_attrs_dequantize>,
+     dequantize_fits, dequantize},
+    {ANYHAL_OP_SCALED_MATMUL, "scaled_matmul", 0, kBytes | sdk::kF8, kNone, scaled_matmul_fits,
+     scaled_matmul},
 };
 const sdk::OpTable kOps(kRows, sdk::kBatchInvariant);
 

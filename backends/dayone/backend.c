@@ -18,7 +18,7 @@
 static const op_row rows[] = {
     {ANYHAL_OP_COPY, "copy", 1, 0, check_copy, run_copy},
     {ANYHAL_OP_FILL, "fill", 1, 0, check_fill, run_fill},
-    {ANYHAL_OP_CAST, "cast", 1, 0, check_cast, run_cast},
+    {ANYHAL_OP_CAST, "cast", 1, sizeof(anyhal_attrs_cast), check_cast, run_cast},
     {ANYHAL_OP_UNARY, "unary", 1, sizeof(anyhal_attrs_unary), check_unary, run_unary},
     {ANYHAL_OP_BINARY, "binary", 2, sizeof(anyhal_attrs_binary), check_binary, run_binary},
     {ANYHAL_OP_WHERE, "where", 3, 0, check_where, run_where},
@@ -93,6 +93,7 @@ static refusal read_attributes(const anyhal_op_desc* desc, anyhal_plan* plan) {
     anyhal_attrs_unary fn;
     anyhal_attrs_reduce reduce;
     anyhal_attrs_gather axis;
+    anyhal_attrs_cast overflow;
   } a = {{0, 0}};
   const unsigned char* bytes = desc->attributes;
   for (uint32_t i = plan->row->attributes_size; bytes != NULL && i < desc->attributes_size; ++i) {
@@ -100,6 +101,7 @@ static refusal read_attributes(const anyhal_op_desc* desc, anyhal_plan* plan) {
       return refuse(ANYHAL_REASON_ATTRIBUTE, "an attribute is newer than this backend");
   }
   if (plan->row->attributes_size == 0) return fits;
+  if (bytes == NULL && plan->row->op == ANYHAL_OP_CAST) return fits; /* its record came later */
   if (bytes == NULL || desc->attributes_size < plan->row->attributes_size)
     return wrong("the attribute record is missing or too short");
   memcpy(&a, bytes, plan->row->attributes_size);

@@ -34,7 +34,7 @@ typedef struct op_row op_row;
 /* Plans are immutable after prepare: every thread may run them at once. */
 struct anyhal_plan {
   const op_row* row;
-  int32_t fn;        /* unary, binary, reduce */
+  int32_t fn;        /* unary, binary, reduce; of cast: overflow */
   uint64_t axes;     /* reduce: bit mask; gather and scatter_add: the axis */
   uint32_t operands; /* inputs, then the output */
   tensor t[OPERANDS_MAX];
@@ -61,8 +61,10 @@ anyhal_status fail(anyhal_error* error, anyhal_status status, int32_t reason, co
 /* ---- elements.c: reading and writing runs of elements, whatever their dtype ---- */
 
 uint32_t element_bytes(uint32_t dtype);  /* of a block for block formats, 0 for unknown dtypes */
-uint32_t block_elements(uint32_t dtype); /* 32 for block formats, else 1 */
+uint32_t block_elements(uint32_t dtype); /* of packed integers 2, of block formats 32 or 256 */
 bool is_float(uint32_t dtype);
+bool is_f8(uint32_t dtype);
+bool is_packed(uint32_t dtype);
 bool is_unsigned(uint32_t dtype);
 bool is_number(uint32_t dtype); /* floats and integers that ops compute with */
 
@@ -72,7 +74,19 @@ void load_f64(uint32_t dtype, const char* from, int64_t stride, int64_t count, d
 void load_i64(uint32_t dtype, const char* from, int64_t stride, int64_t count, int64_t* to);
 void store_f64(uint32_t dtype, char* to, int64_t stride, int64_t count, const double* from);
 void store_i64(uint32_t dtype, char* to, int64_t stride, int64_t count, const int64_t* from);
-/* Decodes q4_1 or q8_0 blocks. */
+float half_to_float(uint16_t half);
+
+/* ---- formats.c: 8-bit floats, packed integers, block formats of GGUF files ---- */
+
+double f8_value(uint32_t dtype, uint8_t code);
+/* The nearest code, ties to even; past the largest it is the largest, or infinity or NaN. */
+uint8_t f8_code(uint32_t dtype, double value, bool saturate);
+/* Pairs of i4 or u4; count is even. */
+void load_pairs(uint32_t dtype, const char* from, int64_t count, int64_t* to);
+void store_pairs(char* to, int64_t count, const int64_t* from);
+enum { BLOCK_MAX = 256 };
+/* One block, exactly. */
+void decode_block(uint32_t dtype, const char* from, double* to);
 void decode_blocks(uint32_t dtype, const char* from, int64_t blocks, float* to);
 
 /* ---- walk.c: strided operands ---- */
@@ -115,6 +129,7 @@ refusal bad_dtype(void);
 bool same_dims(const tensor* a, const tensor* b);
 refusal check_elementwise(const anyhal_plan* plan, uint32_t first);
 bool is_plain(uint32_t dtype);
+bool is_stored(uint32_t dtype); /* elements with bytes of their own: is_plain, and 8-bit floats */
 bool is_integer(uint32_t dtype);
 bool is_index(uint32_t dtype);
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -23,28 +23,47 @@ uint32_t element_bytes(uint32_t dtype) {
     case ANYHAL_DTYPE_I8:
     case ANYHAL_DTYPE_U8:
     case ANYHAL_DTYPE_BOOL:
+    case ANYHAL_DTYPE_F8_E4M3FN:
+    case ANYHAL_DTYPE_F8_E5M2:
+    case ANYHAL_DTYPE_F8_E4M3FNUZ:
+    case ANYHAL_DTYPE_F8_E5M2FNUZ:
+    case ANYHAL_DTYPE_I4:
+    case ANYHAL_DTYPE_U4:
       return 1;
     case ANYHAL_DTYPE_Q4_1:
       return 20;
     case ANYHAL_DTYPE_Q8_0:
       return 34;
+    case ANYHAL_DTYPE_Q4_0:
+      return 18;
+    case ANYHAL_DTYPE_Q4_K:
+      return 144;
+    case ANYHAL_DTYPE_Q6_K:
+      return 210;
     default:
       return 0;
   }
 }
 
 uint32_t block_elements(uint32_t dtype) {
-  return dtype == ANYHAL_DTYPE_Q4_1 || dtype == ANYHAL_DTYPE_Q8_0 ? 32 : 1;
+  if (is_packed(dtype)) return 2;
+  if (dtype < ANYHAL_DTYPE_Q4_1) return 1;
+  return dtype == ANYHAL_DTYPE_Q4_K || dtype == ANYHAL_DTYPE_Q6_K ? 256 : 32;
 }
 
 bool is_float(uint32_t dtype) { return dtype >= ANYHAL_DTYPE_F32 && dtype <= ANYHAL_DTYPE_F64; }
 
-bool is_unsigned(uint32_t dtype) { return dtype >= ANYHAL_DTYPE_U64 && dtype <= ANYHAL_DTYPE_U8; }
-
-bool is_number(uint32_t dtype) {
-  return dtype >= ANYHAL_DTYPE_F32 && dtype <= ANYHAL_DTYPE_U8 && dtype != ANYHAL_DTYPE_I16 &&
-         dtype != ANYHAL_DTYPE_U16;
+bool is_f8(uint32_t dtype) {
+  return dtype >= ANYHAL_DTYPE_F8_E4M3FN && dtype <= ANYHAL_DTYPE_F8_E5M2FNUZ;
 }
+
+bool is_packed(uint32_t dtype) { return dtype == ANYHAL_DTYPE_I4 || dtype == ANYHAL_DTYPE_U4; }
+
+bool is_unsigned(uint32_t dtype) {
+  return (dtype >= ANYHAL_DTYPE_U64 && dtype <= ANYHAL_DTYPE_U8) || dtype == ANYHAL_DTYPE_U4;
+}
+
+bool is_number(uint32_t dtype) { return dtype >= ANYHAL_DTYPE_F32 && dtype <= ANYHAL_DTYPE_U8; }
 
 /* ---- 16-bit floats ---- */
 
@@ -60,7 +79,7 @@ static uint32_t float_to_bits(float f) {
   return bits;
 }
 
-static float half_to_float(uint16_t h) {
+float half_to_float(uint16_t h) {
   uint32_t magnitude = (uint32_t)(h & 0x7fff) << 13;
   /* The exponent biases differ by 112; multiplying also normalises subnormal halves. */
   uint32_t bits = float_to_bits(bits_to_float(magnitude) * 0x1p112f);
@@ -137,9 +156,17 @@ void load_i64(uint32_t dtype, const char* from, int64_t stride, int64_t count, i
       LOAD(int32_t, v)
     case ANYHAL_DTYPE_U32:
       LOAD(uint32_t, v)
+    case ANYHAL_DTYPE_I16:
+      LOAD(int16_t, v)
+    case ANYHAL_DTYPE_U16:
+      LOAD(uint16_t, v)
     case ANYHAL_DTYPE_I8:
       LOAD(int8_t, v)
     case ANYHAL_DTYPE_U8:
+    case ANYHAL_DTYPE_F8_E4M3FN: /* the codes */
+    case ANYHAL_DTYPE_F8_E5M2:
+    case ANYHAL_DTYPE_F8_E4M3FNUZ:
+    case ANYHAL_DTYPE_F8_E5M2FNUZ:
       LOAD(uint8_t, v)
     case ANYHAL_DTYPE_BOOL:
       LOAD(uint8_t, v != 0)
@@ -180,30 +207,12 @@ void store_i64(uint32_t dtype, char* to, int64_t stride, int64_t count, const in
       STORE(int64_t, from[i])
     case 4:
       STORE(uint32_t, from[i])
+    case 2:
+      STORE(uint16_t, from[i])
     case 1:
       if (dtype == ANYHAL_DTYPE_BOOL) STORE(uint8_t, from[i] != 0)
       STORE(uint8_t, from[i])
     default:
       return;
-  }
-}
-
-/* ---- block formats: 32 elements with a scale of their own ---- */
-
-void decode_blocks(uint32_t dtype, const char* from, int64_t blocks, float* to) {
-  const uint32_t bytes = element_bytes(dtype);
-  for (int64_t b = 0; b < blocks; ++b, from += bytes, to += 32) {
-    uint16_t header[2]; /* scale and, in q4_1, minimum */
-    memcpy(header, from, sizeof header);
-    const float scale = half_to_float(header[0]);
-    if (dtype == ANYHAL_DTYPE_Q8_0) {
-      const int8_t* values = (const int8_t*)from + 2;
-      for (int i = 0; i < 32; ++i) to[i] = scale * (float)values[i];
-    } else {
-      const float minimum = half_to_float(header[1]);
-      const uint8_t* nibbles = (const uint8_t*)from + 4;
-      for (int i = 0; i < 16; ++i) to[i] = scale * (float)(nibbles[i] & 15) + minimum;
-      for (int i = 0; i < 16; ++i) to[i + 16] = scale * (float)(nibbles[i] >> 4) + minimum;
-    }
   }
 }

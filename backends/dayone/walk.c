@@ -129,6 +129,8 @@ refusal check_elementwise(const anyhal_plan* plan, uint32_t first) {
 
 refusal bad_dtype(void) { return refuse(ANYHAL_REASON_DTYPE, "the op does not take these dtypes"); }
 
+bool is_stored(uint32_t dtype) { return is_plain(dtype) || is_f8(dtype); }
+
 bool is_plain(uint32_t dtype) { return is_number(dtype) || dtype == ANYHAL_DTYPE_BOOL; }
 
 bool is_integer(uint32_t dtype) { return is_number(dtype) && !is_float(dtype); }

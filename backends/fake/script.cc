@@ -57,7 +57,10 @@ struct NamedOp {
   uint32_t op;
   const char* name;
 };
-constexpr NamedOp kOtherOps[] = {{ANYHAL_OP_PAGED_ATTENTION, "paged_attention"},
+constexpr NamedOp kOtherOps[] = {{ANYHAL_OP_QUANTIZE, "quantize"},
+                                 {ANYHAL_OP_DEQUANTIZE, "dequantize"},
+                                 {ANYHAL_OP_SCALED_MATMUL, "scaled_matmul"},
+                                 {ANYHAL_OP_PAGED_ATTENTION, "paged_attention"},
                                  {ANYHAL_OP_PAGED_CACHE_APPEND, "paged_cache_append"},
                                  {ANYHAL_OP_GROUPED_MATMUL, "grouped_matmul"},
                                  {ANYHAL_OP_RANDOM_UNIFORM, "random_uniform"},

@@ -21,14 +21,23 @@ struct Pair {
   uint32_t dtype;
   DLDataType dl;
 };
-constexpr Pair kTypes[] = {
-    {ANYHAL_DTYPE_F32, {kDLFloat, 32, 1}},   {ANYHAL_DTYPE_F16, {kDLFloat, 16, 1}},
-    {ANYHAL_DTYPE_BF16, {kDLBfloat, 16, 1}}, {ANYHAL_DTYPE_F64, {kDLFloat, 64, 1}},
-    {ANYHAL_DTYPE_I64, {kDLInt, 64, 1}},     {ANYHAL_DTYPE_I32, {kDLInt, 32, 1}},
-    {ANYHAL_DTYPE_I16, {kDLInt, 16, 1}},     {ANYHAL_DTYPE_I8, {kDLInt, 8, 1}},
-    {ANYHAL_DTYPE_U64, {kDLUInt, 64, 1}},    {ANYHAL_DTYPE_U32, {kDLUInt, 32, 1}},
-    {ANYHAL_DTYPE_U16, {kDLUInt, 16, 1}},    {ANYHAL_DTYPE_U8, {kDLUInt, 8, 1}},
-    {ANYHAL_DTYPE_BOOL, {kDLBool, 8, 1}}};
+constexpr Pair kTypes[] = {{ANYHAL_DTYPE_F32, {kDLFloat, 32, 1}},
+                           {ANYHAL_DTYPE_F16, {kDLFloat, 16, 1}},
+                           {ANYHAL_DTYPE_BF16, {kDLBfloat, 16, 1}},
+                           {ANYHAL_DTYPE_F64, {kDLFloat, 64, 1}},
+                           {ANYHAL_DTYPE_I64, {kDLInt, 64, 1}},
+                           {ANYHAL_DTYPE_I32, {kDLInt, 32, 1}},
+                           {ANYHAL_DTYPE_I16, {kDLInt, 16, 1}},
+                           {ANYHAL_DTYPE_I8, {kDLInt, 8, 1}},
+                           {ANYHAL_DTYPE_U64, {kDLUInt, 64, 1}},
+                           {ANYHAL_DTYPE_U32, {kDLUInt, 32, 1}},
+                           {ANYHAL_DTYPE_U16, {kDLUInt, 16, 1}},
+                           {ANYHAL_DTYPE_U8, {kDLUInt, 8, 1}},
+                           {ANYHAL_DTYPE_BOOL, {kDLBool, 8, 1}},
+                           {ANYHAL_DTYPE_F8_E4M3FN, {kDLFloat8_e4m3fn, 8, 1}},
+                           {ANYHAL_DTYPE_F8_E5M2, {kDLFloat8_e5m2, 8, 1}},
+                           {ANYHAL_DTYPE_F8_E4M3FNUZ, {kDLFloat8_e4m3fnuz, 8, 1}},
+                           {ANYHAL_DTYPE_F8_E5M2FNUZ, {kDLFloat8_e5m2fnuz, 8, 1}}};
 
 // What an exported tensor keeps alive: shape, strides and one buffer reference.
 struct Export {

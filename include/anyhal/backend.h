@@ -59,8 +59,9 @@ typedef enum anyhal_status {
   ANYHAL_STATUS_INTERNAL = 10,        /* a defect of the backend; the text says which */
 } anyhal_status;
 
-/* Element types. block_elements/block_bytes: 1 and the natural size, except the block formats of
- * GGUF files. Dims count elements, strides count blocks, the innermost blocked dim is dense. */
+/* Element types. block_elements/block_bytes: 1 and the natural size, except for packed integers and
+ * the block formats of GGUF files. Dims count elements, strides count blocks, the innermost blocked
+ * dim is dense and holds whole blocks. */
 typedef enum anyhal_dtype {
   ANYHAL_DTYPE_NONE = 0,
   ANYHAL_DTYPE_F32 = 1,
@@ -76,9 +77,26 @@ typedef enum anyhal_dtype {
   ANYHAL_DTYPE_U16 = 11,
   ANYHAL_DTYPE_U8 = 12,
   ANYHAL_DTYPE_BOOL = 13, /* one byte, 0 or 1; readers treat any non-zero byte as true */
+  /* 8-bit floats as in OCP OFP8. e4m3fn: bias 7, up to 448, NaN 0x7f and 0xff, no infinity; e5m2:
+   * bias 15, up to 57344. The fnuz forms have no infinity, no -0 and one NaN, 0x80; e4m3fnuz: bias
+   * 8, up to 240; e5m2fnuz: bias 16, up to 57344. */
+  ANYHAL_DTYPE_F8_E4M3FN = 14,
+  ANYHAL_DTYPE_F8_E5M2 = 15,
+  ANYHAL_DTYPE_F8_E4M3FNUZ = 16,
+  ANYHAL_DTYPE_F8_E5M2FNUZ = 17,
   ANYHAL_DTYPE_Q4_1 = 64, /* 32 elements in 20 bytes: f16 scale d, f16 minimum m, 16 bytes of
                              nibbles; byte j holds element j (low) and j + 16 (high); d*q + m */
   ANYHAL_DTYPE_Q8_0 = 65, /* 32 elements in 34 bytes: f16 scale d, 32 signed bytes; d*q */
+  ANYHAL_DTYPE_I4 = 66,   /* 2 elements in a byte, the first in the low nibble; two's complement */
+  ANYHAL_DTYPE_U4 = 67,   /* the same, 0 to 15 */
+  ANYHAL_DTYPE_Q4_0 = 68, /* 32 elements in 18 bytes: f16 scale d, nibbles as q4_1; d*(q - 8) */
+  /* 256 elements in 144 bytes: f16 d, f16 m, 12 bytes with a 6-bit scale s and minimum t for each
+   * of 8 groups of 32, 128 bytes of nibbles; 32 bytes hold two groups (low, then high); d*s*q - m*t
+   */
+  ANYHAL_DTYPE_Q4_K = 69,
+  /* 256 elements in 210 bytes: 128 bytes of low nibbles, 64 bytes of the upper two bits, 16 signed
+   * bytes s, each for 16 elements, f16 d; d*s*(q - 32) */
+  ANYHAL_DTYPE_Q6_K = 70,
 } anyhal_dtype;
 
 /* Objects that `release` ends. */

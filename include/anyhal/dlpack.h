@@ -22,7 +22,11 @@ typedef enum DLDataTypeCode {
   kDLUInt = 1,
   kDLFloat = 2,
   kDLBfloat = 4,
-  kDLBool = 6
+  kDLBool = 6,
+  kDLFloat8_e4m3fn = 10,
+  kDLFloat8_e4m3fnuz = 11,
+  kDLFloat8_e5m2 = 12,
+  kDLFloat8_e5m2fnuz = 13
 } DLDataTypeCode;
 
 typedef struct DLPackVersion {

@@ -50,6 +50,9 @@ typedef enum anyhal_op {
   ANYHAL_OP_MAX_POOL = 42,
   ANYHAL_OP_AVG_POOL = 43,
   ANYHAL_OP_RESIZE = 44,
+  ANYHAL_OP_QUANTIZE = 50,
+  ANYHAL_OP_DEQUANTIZE = 51,
+  ANYHAL_OP_SCALED_MATMUL = 52,
   ANYHAL_OP_PAGED_ATTENTION = 60,
   ANYHAL_OP_PAGED_CACHE_APPEND = 61,
   ANYHAL_OP_GROUPED_MATMUL = 62,
@@ -69,6 +72,12 @@ typedef enum anyhal_op {
   ANYHAL_OP_ADAMW_STEP = 90,
   ANYHAL_OP_SGD_STEP = 91,
 } anyhal_op;
+
+typedef enum anyhal_overflow {
+  ANYHAL_OVERFLOW_UNSTATED = 1,
+  ANYHAL_OVERFLOW_SATURATE = 2,
+  ANYHAL_OVERFLOW_NONFINITE = 3,
+} anyhal_overflow;
 
 typedef enum anyhal_unary_fn {
   ANYHAL_UNARY_FN_NEG = 1,
@@ -219,6 +228,13 @@ typedef enum anyhal_loss_reduction {
   ANYHAL_LOSS_REDUCTION_MEAN = 2,
   ANYHAL_LOSS_REDUCTION_SUM = 3,
 } anyhal_loss_reduction;
+
+typedef struct anyhal_attrs_cast {
+  uint32_t size;
+  uint32_t flags;
+  int32_t overflow;
+  uint32_t reserved;
+} anyhal_attrs_cast;
 
 typedef struct anyhal_attrs_unary {
   uint32_t size;
@@ -474,6 +490,20 @@ typedef struct anyhal_attrs_resize {
   int32_t coordinates;
   int32_t rounding;
 } anyhal_attrs_resize;
+
+typedef struct anyhal_attrs_quantize {
+  uint32_t size;
+  uint32_t flags;
+  int32_t block_size;
+  uint32_t reserved;
+} anyhal_attrs_quantize;
+
+typedef struct anyhal_attrs_dequantize {
+  uint32_t size;
+  uint32_t flags;
+  int32_t block_size;
+  uint32_t reserved;
+} anyhal_attrs_dequantize;
 
 typedef struct anyhal_attrs_paged_attention {
   uint32_t size;

@@ -23,7 +23,7 @@ class DType:
     name: str  # as NumPy users write it
     short: str  # as messages and op tables write it
     value: int
-    kind: str  # "float", "int", "uint", "bool", "block"
+    kind: str  # "float", "int", "uint", "bool", "block" (packed integers and GGUF formats)
     block_elements: int
     block_bytes: int
     numpy: np.dtype[Any] | None  # None for block formats, which are bytes on the host
@@ -52,8 +52,17 @@ ALL: tuple[DType, ...] = (
     _row("uint16", "u16", 11, "uint", np.uint16),
     _row("uint8", "u8", 12, "uint", np.uint8),
     _row("bool", "bool", 13, "bool", np.bool_),
+    _row("float8_e4m3fn", "f8_e4m3fn", 14, "float", ml_dtypes.float8_e4m3fn),
+    _row("float8_e5m2", "f8_e5m2", 15, "float", ml_dtypes.float8_e5m2),
+    _row("float8_e4m3fnuz", "f8_e4m3fnuz", 16, "float", ml_dtypes.float8_e4m3fnuz),
+    _row("float8_e5m2fnuz", "f8_e5m2fnuz", 17, "float", ml_dtypes.float8_e5m2fnuz),
     DType("q4_1", "q4_1", 64, "block", 32, 20, None),
     DType("q8_0", "q8_0", 65, "block", 32, 34, None),
+    DType("int4", "i4", 66, "block", 2, 1, None),
+    DType("uint4", "u4", 67, "block", 2, 1, None),
+    DType("q4_0", "q4_0", 68, "block", 32, 18, None),
+    DType("q4_k", "q4_k", 69, "block", 256, 144, None),
+    DType("q6_k", "q6_k", 70, "block", 256, 210, None),
 )
 
 _BY_NAME = {n: d for d in ALL for n in (d.name, d.short)}

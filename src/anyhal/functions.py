@@ -58,6 +58,7 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
     "cumsum",
+    "dequantize",
     "divide",
     "dropout",
     "embedding",
@@ -115,6 +116,7 @@ __all__ = [
     "pow",
     "prod",
     "quant_matmul",
+    "quantize",
     "random_integers",
     "random_normal",
     "random_uniform",
@@ -127,6 +129,7 @@ __all__ = [
     "rope",
     "round",
     "rsqrt",
+    "scaled_matmul",
     "scatter",
     "scatter_add",
     "sgd_step",
@@ -161,7 +164,8 @@ def copy(x: Array, /, *, out: Array | None = None) -> Array:
     """out = x, element by element; transposes, views and broadcasts become dense.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool, i16, u16, q4_1, q8_0
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k
     Special   bits are kept: NaN stays NaN, the sign of zero stays, denormals stay
     Aliasing  out may not overlap an input
     Bound     exact of anyhal.conformance.tolerance
@@ -170,17 +174,28 @@ def copy(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("cast")
-def astype(x: Array, /, *, dtype: str, out: Array | None = None) -> Array:
-    """out = x in `dtype`; q4_1 and q8_0 are decoded to a floating dtype.
+def astype(
+    x: Array,
+    /,
+    *,
+    dtype: str,
+    overflow: Literal["unstated", "saturate", "nonfinite"] = "unstated",
+    out: Array | None = None,
+) -> Array:
+    """out = x in `dtype`; block formats are decoded to a floating dtype.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool, q4_1, q8_0 (computed in f32)
-    dtype     output dtype; block formats cannot be made
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k (computed in f32)
+    dtype     output dtype; block formats of GGUF files cannot be made
+    overflow  past the largest 8-bit float, required there and only there: saturate gives the
+              largest, nonfinite infinity in e5m2 and NaN in the other three
     Special   to a float: nearest even, overflow to infinity, NaN stays; float to integer: toward
-              zero, saturates, NaN gives 0; integer to integer wraps; to bool: true unless zero
+              zero, saturates, NaN gives 0; integer to integer wraps; to bool: true unless zero;
+              fnuz formats have no -0
     Aliasing  out may not overlap an input
     Bound     rounding of anyhal.conformance.tolerance
-    Source    array API 2024.12 astype; saturation as ONNX Cast and WebAssembly trunc_sat
+    Source    array API 2024.12 astype; saturation as ONNX Cast and WebAssembly trunc_sat; OCP OFP8
     """
 
 
@@ -189,7 +204,7 @@ def negative(x: Array, /, *, out: Array | None = None) -> Array:
     """out = -x; integers wrap.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -203,7 +218,7 @@ def abs(x: Array, /, *, out: Array | None = None) -> Array:
     """out = the magnitude of x; the smallest integer wraps.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -217,7 +232,7 @@ def sign(x: Array, /, *, out: Array | None = None) -> Array:
     """out = -1, 0 or 1; NaN stays.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -455,7 +470,7 @@ def bitwise_invert(x: Array, /, *, out: Array | None = None) -> Array:
     """out = every bit of x inverted.
 
     Axes      x [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -749,7 +764,7 @@ def square(x: Array, /, *, out: Array | None = None) -> Array:
     """out = x * x; integers wrap.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -763,7 +778,7 @@ def positive(x: Array, /, *, out: Array | None = None) -> Array:
     """out = x itself.
 
     Axes      x [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   NaN stays NaN; f16 and bf16 are computed in f32 and rounded once; bounded functions
               saturate instead of overflowing; integers wrap
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -805,7 +820,7 @@ def add(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a + b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -819,7 +834,7 @@ def subtract(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a - b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -833,7 +848,7 @@ def multiply(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a * b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -861,7 +876,7 @@ def floor_divide(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = the integer at or below a / b; integers by 0 give 0, an infinite a NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -875,7 +890,7 @@ def remainder(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a - b * floor(a / b), with the sign of b; integers by 0 give 0, floats NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -889,7 +904,7 @@ def pow(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a to the power b; an integer to a negative power is truncated (0 unless a is 1 or -1).
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -903,7 +918,7 @@ def maximum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = the larger; NaN if either is NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -917,7 +932,7 @@ def minimum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = the smaller; NaN if either is NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -945,7 +960,7 @@ def equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a == b; NaN equals nothing.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -959,7 +974,7 @@ def not_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a != b; true for NaN.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -973,7 +988,7 @@ def less(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a < b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -987,7 +1002,7 @@ def less_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a <= b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1001,7 +1016,7 @@ def greater(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a > b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1015,7 +1030,7 @@ def greater_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a >= b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool -> bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool -> bool
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1071,7 +1086,7 @@ def bitwise_and(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a & b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1085,7 +1100,7 @@ def bitwise_or(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a | b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1099,7 +1114,7 @@ def bitwise_xor(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
     """out = a ^ b.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8, bool -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8, bool -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1113,7 +1128,7 @@ def bitwise_left_shift(a: Array, b: Array, /, *, out: Array | None = None) -> Ar
     """out = a << b; 0 when b is negative or not below the width.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1127,7 +1142,7 @@ def bitwise_right_shift(a: Array, b: Array, /, *, out: Array | None = None) -> A
     """out = a >> b with the sign kept; 0 or -1 when b is negative or not below the width.
 
     Axes      a [...], b [...] -> [...]
-    Dtypes    i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    i64, i32, i16, i8, u64, u32, u16, u8 -> same
     Special   IEEE rules; NaN propagates through maximum and minimum; integers wrap and never trap;
               f16 and bf16 are computed in f32 and rounded once
     Aliasing  out may be exactly an input of the same dtype and layout
@@ -1197,7 +1212,8 @@ def where(condition: Array, a: Array, b: Array, /, *, out: Array | None = None) 
     """out = a where condition is true, else b.
 
     Axes       condition [...], a [...], b [...] -> [...]
-    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes     f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+               f8_e4m3fnuz, f8_e5m2fnuz
     condition  bool
     Special    a select, not a blend: what is not chosen cannot touch the result, NaN included
     Aliasing   out may be exactly an input of the same dtype and layout
@@ -1219,7 +1235,7 @@ def sum(
     """out = the sum; 0 over nothing; integers sum exactly in 64 bits.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same; i64 for integers
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same; i64 for integers
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -1269,7 +1285,7 @@ def prod(
     """out = the product; 1 over nothing; integers wrap in 64 bits.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same; i64 for integers
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same; i64 for integers
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -1294,7 +1310,7 @@ def max(
     """out = the largest; NaN if any is NaN; over nothing it is an error.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -1319,7 +1335,7 @@ def min(
     """out = the smallest; NaN if any is NaN; over nothing it is an error.
 
     Axes      x [...] -> [...] without the reduced axes, or with 1 there
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8 -> same
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8 -> same
     axis      None for all axes, one axis or a tuple
     keepdims  keep the reduced axes with size 1
     dtype     integer dtype of an integer sum or product
@@ -1400,7 +1416,8 @@ def take(x: Array, indices: Array, /, *, axis: int, out: Array | None = None) ->
     """out[a..., i..., b...] = x[a..., indices[i...], b...]; `axis` is where i stands.
 
     Axes      x [A..., N, B...], indices [I...] -> [A..., I..., B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool, q4_1, q8_0
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k
     indices   i64 or i32
     axis      the axis of x that is indexed
     Special   an index outside 0..N-1 is an error and nothing is written; negative ones do not wrap
@@ -1423,7 +1440,7 @@ def scatter_add(
     """out = target, then out[a..., indices[i...], b...] += updates[a..., i..., b...].
 
     Axes      target [A..., N, B...], indices [I...], updates [A..., I..., B...] -> [A..., N, B...]
-    Dtypes    f32, f64, i64, i32, i8, u64, u32, u8, f16, bf16 (computed in f32)
+    Dtypes    f32, f64, i64, i32, i16, i8, u64, u32, u16, u8, f16, bf16 (computed in f32)
     indices   i64 or i32
     axis      the axis of target that is indexed
     Special   repeated indices all count; integers wrap; an index outside 0..N-1 is an error and
@@ -1483,14 +1500,14 @@ def quant_matmul(
     Axes      x [..., M, K], w [N, K], bias [N] (optional), multiplier [..., M, N] (optional),
               residual [..., M, N] (optional) -> [..., M, N]
     Dtypes    f32, f16, bf16 (computed in f32)
-    w         q4_1 or q8_0; K is a multiple of 32; as a rule constant
+    w         q4_0, q4_1, q8_0 (K a multiple of 32), q4_k, q6_k (of 256); as a rule constant
     scale     multiplies the product
     dtype     output dtype; f32 for f16 and bf16 inputs
     Special   x is never rounded to 8 or 16 bits; every block has its own scale; K = 0 makes the
               product 0; NaN and infinity follow IEEE
     Aliasing  out may not overlap an input
     Bound     epilogue of anyhal.conformance.tolerance
-    Source    block formats of GGUF files (ggml-common.h: q4_1, q8_0)
+    Source    block formats of GGUF files (ggml-common.h)
     """
 
 
@@ -1624,8 +1641,8 @@ def embedding(
     """out[i..., d] = table[ids[i...], d].
 
     Axes      table [V, D], ids [I...] -> [I..., D]
-    Dtypes    f32, f16, bf16, f64, q4_1, q8_0 (computed in f32)
-    table     floating, q4_1 or q8_0; as a rule constant
+    Dtypes    f32, f16, bf16, f64, q4_1, q8_0, q4_0, q4_k, q6_k (computed in f32)
+    table     floating or in a block format; as a rule constant
     ids       i64 or i32
     dtype     output dtype; f32 for blocks, else the table's
     Special   an id outside 0..V-1 is an error and nothing is written; negative ids do not wrap
@@ -1640,7 +1657,7 @@ def cache_append(cache: Array, update: Array, position: Array, /) -> Array:
     """cache[b, h, position[b] + t, d] = update[b, h, t, d], in place; returns the cache.
 
     Axes      cache [B, H, C, D], update [B, H, T, D], position [] or [B] -> [B, H, C, D]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     position  i64 or i32; first row to write
     out       the cache itself
     Special   a position outside 0..C-T is an error and nothing is written; other rows keep their
@@ -1664,7 +1681,7 @@ def argmax(
     """out = the index of the largest element along `axis`.
 
     Axes      x [..., N, ...] -> [..., ...], or [..., 1, ...] with keepdims
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8
     keepdims  keep the axis with size 1
     dtype     int64 or int32
     Special   the lowest index wins; NaN counts as the largest; -0 and 0 are equal; N = 0 is an
@@ -1680,7 +1697,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
     """out = the arrays one after the other along `axis`.
 
     Axes      arrays [A..., N_i, B...] -> [A..., sum of N_i, B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     arrays    a list; one dtype
     Special   bits are kept; arrays of size 0 along the axis count for nothing
     Aliasing  out may not overlap an input
@@ -1833,7 +1850,8 @@ def cumsum(
     """out[i] = the sum of x[0..i] along `axis`.
 
     Axes       x [..., N, ...] -> [..., N, ...]
-    Dtypes     f32, f64, i64, u64, f16, bf16 (computed in f32), i32, i8, u32, u8 (computed in i64)
+    Dtypes     f32, f64, i64, u64, f16, bf16 (computed in f32), i32, i16, i8, u32, u16, u8 (computed
+               in i64)
     exclusive  leave x[i] itself out
     reverse    sum from the end
     dtype      integer dtype of an integer sum
@@ -1858,7 +1876,7 @@ def argmin(
     """out = the index of the smallest element along `axis`.
 
     Axes      x [..., N, ...] -> [..., ...], or [..., 1, ...] with keepdims
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8
     keepdims  keep the axis with size 1
     dtype     int64 or int32
     Special   the lowest index wins; NaN counts as the smallest; -0 and 0 are equal; N = 0 is an
@@ -1883,7 +1901,7 @@ def topk(
     indices = where each stood.
 
     Axes      x [..., N, ...] -> values [..., k, ...], indices [..., k, ...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8
     indices   i64
     k         0..N
     largest   False for the smallest
@@ -1908,7 +1926,7 @@ def sort(
     """values = x in ascending order along `axis`; indices = where each value stood.
 
     Axes        x [..., N, ...] -> values [..., N, ...], indices [..., N, ...]
-    Dtypes      f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    Dtypes      f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8
     indices     i64
     descending  the largest first
     Special     stable: equal elements keep their order, descending too; NaN is above every number,
@@ -1932,7 +1950,7 @@ def clip(
     """out = minimum(maximum(x, min), max); a bound that is absent does not apply.
 
     Axes      x [...], min [...] (optional), max [...] (optional) -> [...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8
     min       array or number; broadcasts
     max       array or number; broadcasts
     Special   NaN stays, in x and in a bound; min > max gives max; which zero is open
@@ -1947,7 +1965,7 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int, out: Array | None
     """out[a..., i, b...] = x[a..., indices[a..., i, b...], b...]; `axis` is where i stands.
 
     Axes      x [A..., N, B...], indices [A..., I, B...] -> [A..., I, B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     indices   i64 or i32
     axis      the axis of x that is indexed
     Special   sizes other than that of the axis broadcast; bits are kept; an index outside 0..N-1 is
@@ -1974,7 +1992,7 @@ def scatter(
 
     Axes       x [A..., N, B...], indices [C..., I, D...], updates [C..., I, D...] -> [A..., N,
                B...]
-    Dtypes     f32, f64, i64, i32, i8, u64, u32, u8, bool, f16, bf16 (computed in f32)
+    Dtypes     f32, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f16, bf16 (computed in f32)
     indices    i64 or i32; sizes up to those of x
     axis       the axis of x that is indexed
     reduction  none replaces: of equal indices the last one along the axis wins
@@ -2000,7 +2018,7 @@ def slice_update(
     """out = x, but update from `starts` (or `positions`) on.
 
     Axes       x [N...], update [U...], positions [rank of x] (optional) -> [N...]
-    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes     f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     update     sizes up to those of x
     positions  i64 or i32; in place of starts
     starts     first element of the block, for each axis
@@ -2025,7 +2043,7 @@ def pad(
     """out = x with a border; a negative pad cuts off, before the border is made.
 
     Axes      x [N...], value [] (optional) -> [before + N + after...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     value     of the border with mode constant; 0 by default
     pads      elements before each axis, then elements after each axis
     mode      reflect does not repeat the border element; reflect and wrap may go round
@@ -2069,7 +2087,7 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None
     """out = the arrays side by side along a new axis, `axis`.
 
     Axes      arrays [A..., B...] -> [A..., number of arrays, B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     arrays    a list; one dtype, one shape
     axis      where the new axis goes
     Special   bits are kept
@@ -2167,7 +2185,7 @@ def max_pool(
     """out[n, c, p] = max over k of x[n, c, p * stride - before + dilation * k].
 
     Axes       x [N, C, S...] -> [N, C, P...]
-    Dtypes     f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8
+    Dtypes     f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8
     x          one to three spatial axes
     out        P = (S + pads - (K - 1) * dilation - 1) // stride + 1
     kernel     one number for each spatial axis
@@ -2231,7 +2249,7 @@ def resize(
     """out = x at the coordinates that each output element has in x, along the last axes.
 
     Axes         x [A..., S...] -> [A..., sizes...]
-    Dtypes       f32, f64, i64, i32, i8, u64, u32, u8, bool, f16, bf16 (computed in f32)
+    Dtypes       f32, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f16, bf16 (computed in f32)
     sizes        of the last one to three axes; the scale is exactly size / S
     coordinates  of element o: half_pixel (o + 1/2) S / size - 1/2; pytorch_half_pixel the same, but
                  0 when size is 1; align_corners o (S - 1) / (size - 1); asymmetric o S / size
@@ -2242,6 +2260,108 @@ def resize(
     Aliasing     out may not overlap an input
     Bound        resize of anyhal.conformance.tolerance
     Source       ONNX Resize, opset 19, sizes only
+    """
+
+
+@_op("quantize")
+def quantize(
+    x: Array,
+    scale: Array,
+    /,
+    zero_point: Array | None = None,
+    *,
+    dtype: str,
+    axis: int | tuple[int, ...] | None = None,
+    block_size: int = 0,
+    out: Array | None = None,
+) -> Array:
+    """out = saturate(round(x / scale) + zero_point), ties to even.
+
+    Axes        x [...], scale [] or [N] or [..., G, ...], zero_point [] or [N] or [..., G, ...]
+                (optional) -> [...]
+    Dtypes      f32, f64, f16, bf16 (computed in f32)
+    scale       in x's dtype or the one it is computed in
+    zero_point  the code of 0, shaped as scale; integers, not for 8-bit floats
+    dtype       i8, u8, i16, u16, i4, u4 or an 8-bit float
+    axis        of the channels or blocks; None: one scale for all
+    block_size  elements of `axis` that share a scale, the last block may be shorter; 0: each has
+                one
+    Special     x / scale is one division in the accumulation dtype, so the codes are the same
+                everywhere; what is past the range saturates, 8-bit floats too; NaN gives the code
+                0, of an 8-bit float NaN; scales are not checked: x / 0 is infinite or NaN
+    Aliasing    out may not overlap an input
+    Bound       rounding of anyhal.conformance.tolerance
+    Source      ONNX QuantizeLinear, opset 21; saturating always, NaN defined
+    """
+
+
+@_op("dequantize")
+def dequantize(
+    q: Array,
+    scale: Array,
+    /,
+    zero_point: Array | None = None,
+    *,
+    axis: int | tuple[int, ...] | None = None,
+    block_size: int = 0,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = (q - zero_point) * scale.
+
+    Axes        q [...], scale [] or [N] or [..., G, ...], zero_point [] or [N] or [..., G, ...]
+                (optional) -> [...]
+    Dtypes      i8, u8, i16, u16, i4, u4, f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz (computed in
+                f32)
+    scale       floating; its dtype is the output's unless asked
+    zero_point  the code of 0, shaped as scale; integers, not for 8-bit floats
+    axis        of the channels or blocks; None: one scale for all
+    block_size  elements of `axis` that share a scale, the last block may be shorter; 0: each has
+                one
+    dtype       output dtype; f16, bf16 and f32 stand in for each other
+    Special     the difference is exact, the product is rounded once to f32 (f64 for an f64 scale),
+                then to the output; NaN and infinity of 8-bit floats and of scales follow IEEE
+    Aliasing    out may not overlap an input
+    Bound       rounding of anyhal.conformance.tolerance
+    Source      ONNX DequantizeLinear, opset 21
+    """
+
+
+@_op("scaled_matmul")
+def scaled_matmul(
+    a: Array,
+    b: Array,
+    a_scale: Array,
+    b_scale: Array,
+    /,
+    a_zero: Array | None = None,
+    b_zero: Array | None = None,
+    bias: Array | None = None,
+    *,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
+    """out = a_scale * ((a - a_zero) @ (b - b_zero)) * b_scale + bias.
+
+    Axes      a [..., M, K], b [..., K, N], a_scale [] or [..., M], b_scale [] or [..., N], a_zero
+              [] or [..., M] (optional), b_zero [] or [..., N] (optional), bias [N] (optional) ->
+              [..., M, N]
+    Dtypes    i8, u8 (computed in i32), f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz (computed in
+              f32)
+    a         i8, u8 or an 8-bit float
+    b         of the same family; as a rule constant, often a transpose
+    a_scale   f32
+    b_scale   f32
+    a_zero    integers, for i8 and u8
+    b_zero    integers, for i8 and u8
+    bias      f32 or the output's dtype
+    dtype     output dtype: f32, f16 or bf16
+    Special   sums of integers are exact in i32 and wrap; 8-bit floats are summed in f32, their NaN
+              and infinity follow IEEE; K = 0 gives the bias; scales are applied in f32 and the
+              result is rounded once
+    Aliasing  out may not overlap an input
+    Bound     scaled_matmul of anyhal.conformance.tolerance
+    Source    ONNX QLinearMatMul without the output's scale, as ONNX MatMulInteger with scales
     """
 
 
@@ -2295,7 +2415,7 @@ def paged_cache_append(
 
     Axes          pages [P, page_size, H, D], update [T, H, D], query_starts [B + 1], block_table
                   [B, M], lengths [B] -> [P, page_size, H, D]
-    Dtypes        f32, f16, bf16, f64, i64, i32, i8, u64, u32, u8, bool
+    Dtypes        f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
     pages         of keys or of values
     update        the new rows of all sequences, one after the other
     query_starts  i64 or i32; the first token of each sequence, and the end of the last; rises

@@ -190,6 +190,38 @@ void test_blocks(Host& host) {
   CHECK(!host.run(ANYHAL_OP_CAST, {out, q}).ran(), "nothing is encoded into blocks");
 }
 
+// 8-bit floats and packed integers: e4m3fn rounds half to even, and its overflow is the caller's
+// say.
+void test_small(Host& host) {
+  unsigned char codes[6] = {0x7e, 0xff, 0x01, 0x80, 0x38, 0xfe};
+  Operand small = Array<float>::full({6}, 0).op();
+  small.dtype = ANYHAL_DTYPE_F8_E4M3FN;
+  small.data = codes;
+  auto wide = Array<float>::full({6}, 0);
+  Result decoded = host.run(ANYHAL_OP_CAST, {small, wide});
+  expect("decoding e4m3fn", decoded, wide.values, {448, kNan, 0x1p-9f, -0.0f, 1, -448});
+  CHECK(std::signbit(wide.values[3]), "e4m3fn has a negative zero");
+  Array<float> x({6}, {464, 465, -1000, kNan, 17, 0x1p-10f});
+  anyhal_attrs_cast overflow = {sizeof(overflow), 0, ANYHAL_OVERFLOW_SATURATE, 0};
+  Result kept = host.run(ANYHAL_OP_CAST, {x, small}, overflow);
+  const unsigned char want[6] = {0x7e, 0x7e, 0xfe, 0x7f, 0x58, 0x00};
+  CHECK(kept.ran() && std::memcmp(codes, want, 3) == 0 && (codes[3] & 0x7f) == 0x7f &&
+            std::memcmp(codes + 4, want + 4, 2) == 0,
+        "saturating to e4m3fn");
+  overflow.overflow = ANYHAL_OVERFLOW_NONFINITE;
+  host.run(ANYHAL_OP_CAST, {x, small}, overflow);
+  CHECK(codes[0] == 0x7e && (codes[1] & 0x7f) == 0x7f && (codes[2] & 0x7f) == 0x7f,
+        "past the largest of e4m3fn is NaN when asked for");
+  CHECK(!host.run(ANYHAL_OP_CAST, {x, small}).ran(), "overflow must be stated");
+  Operand pairs = Array<float>::full({6}, 0).op();
+  pairs.dtype = ANYHAL_DTYPE_I4;
+  pairs.data = codes;
+  Array<float> numbers({6}, {1, -2, 9, -9, 0, 7});
+  Result packed = host.run(ANYHAL_OP_CAST, {numbers, pairs});
+  CHECK(packed.ran() && codes[0] == 0xe1 && codes[1] == 0x87 && codes[2] == 0x70,
+        "i4 saturates, the first of a pair is the low nibble");
+}
+
 void test_reduce(Host& host) {
   Array<float> x({2, 2}, {1, kNan, 3, 4});
   auto rows = Array<float>::full({2, 1}, 0);
@@ -354,6 +386,7 @@ int main(int argument_count, char** arguments) {
   test_refusals(host);
   test_elementwise(host);
   test_blocks(host);
+  test_small(host);
   test_reduce(host);
   test_matmul(host);
   test_indices(host);
@@ -361,7 +394,7 @@ int main(int argument_count, char** arguments) {
   for (uint32_t op = 1; op < 1024; ++op) ops += has_op(host, op);
   const int wanted = std::atoi(arguments[2]);
   CHECK(wanted == 0 ? ops >= ANYHAL_OP_SCATTER_ADD : ops == wanted, "%d ops", ops);
-  if (ops >= ANYHAL_OP_CONCAT) {  // every one of them
+  if (ops >= ANYHAL_OP_CONCAT) {  // of the first ones every one
     test_fused(host);
     test_attention(host);
     test_quant_matmul(host);

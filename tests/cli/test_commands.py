@@ -59,7 +59,7 @@ def test_devices_table_is_ranked() -> None:
 def test_capabilities_of_the_reference_are_every_op_of_the_registry() -> None:
     document = read(anyhal("devices", "--capabilities", "--json"))
     declared = {d["name"]: {row["op"] for row in d["capabilities"]} for d in document["devices"]}
-    assert declared["cpu_ref:0"] == declared["cpu:0"] == set(ops.BY_NAME)
+    assert declared["cpu_ref:0"] == set(ops.BY_NAME) and declared["cpu:0"] < set(ops.BY_NAME)
     shown = anyhal("devices", "--capabilities", COLUMNS="200")
     assert shown.returncode == 0 and "scatter_add" in shown.stdout
     assert "dayone:0 declares nothing" in shown.stdout

@@ -42,7 +42,54 @@ def dequantise(raw: np.ndarray[Any, np.dtype[np.uint8]], kind: str) -> Array:
         # The low nibbles are the block's first half, the high nibbles its second.
         codes = np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1)
         return (codes.astype(np.float64) * scale + least).reshape(-1)
+    if kind == "q4_0":
+        return np.concatenate([_q4_0(block) for block in raw.reshape(-1, 18)])
+    if kind == "q4_k":
+        return np.concatenate([_q4_k(block) for block in raw.reshape(-1, 144)])
+    if kind == "q6_k":
+        return np.concatenate([_q6_k(block) for block in raw.reshape(-1, 210)])
     raise ValueError(kind)
+
+
+def _half(block: np.ndarray[Any, np.dtype[np.uint8]], at: int) -> float:
+    return float(np.frombuffer(block[at : at + 2].tobytes(), "<f2")[0])
+
+
+def _q4_0(block: np.ndarray[Any, np.dtype[np.uint8]]) -> Array:
+    codes = [int(block[2 + i % 16]) >> 4 * (i // 16) & 15 for i in range(32)]
+    return _half(block, 0) * (np.array(codes, np.float64) - 8)
+
+
+def _q4_k(block: np.ndarray[Any, np.dtype[np.uint8]]) -> Array:
+    """Value by value, as the format is described: eight groups, each with a scale and a minimum."""
+    packed, codes = [int(b) for b in block[4:16]], [int(b) for b in block[16:]]
+    out = np.empty(256)
+    for i in range(256):
+        group = i // 32
+        if group < 4:
+            scale, least = packed[group] % 64, packed[group + 4] % 64
+        else:
+            scale = packed[group + 4] % 16 + packed[group - 4] // 64 * 16
+            least = packed[group + 4] // 16 + packed[group] // 64 * 16
+        byte = codes[i // 64 * 32 + i % 32]
+        code = byte // 16 if group % 2 else byte % 16
+        out[i] = _half(block, 0) * scale * code - _half(block, 2) * least
+    return out
+
+
+def _q6_k(block: np.ndarray[Any, np.dtype[np.uint8]]) -> Array:
+    """Four bits from the first 128 bytes, two more from the next 64, then 16 signed scales."""
+    low, high = [int(b) for b in block[:128]], [int(b) for b in block[128:192]]
+    scales = block[192:208].view(np.int8).astype(np.float64)
+    out = np.empty(256)
+    for i in range(256):
+        half, place = divmod(i, 128)
+        byte = low[64 * half + place % 64]
+        code = (byte // 16 if place >= 64 else byte % 16) + 16 * (
+            high[32 * half + place % 32] // 4 ** (place // 32) % 4
+        )
+        out[i] = _half(block, 208) * scales[i // 16] * (code - 32)
+    return out
 
 
 @dataclass

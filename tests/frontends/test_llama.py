@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from oracle import Oracle
-from tiny_llama import F16, F32, Q4_1, Q8_0, Tiny, build
+from tiny_llama import F16, F32, Q4_0, Q4_1, Q4_K, Q6_K, Q8_0, Tiny, build
 
 import anyhal as hal
 from anyhal.errors import HalError, InvalidArgumentError, UnsupportedError
@@ -29,6 +29,8 @@ VARIANTS = {
     "multi-head": Tiny(kv_heads=4, linear=Q8_0, embedding=Q8_0),
     "one key head": Tiny(kv_heads=1, layers=1),
     "own head": Tiny(head=Q4_1),
+    "q4_0": Tiny(linear=Q4_0, embedding=Q4_0),
+    "q4_K, q6_K": Tiny(width=256, hidden=256, layers=1, linear=Q4_K, embedding=Q6_K, head=Q6_K),
     "f32": Tiny(linear=F32, embedding=F32, head=F32),
     "f16": Tiny(linear=F16, embedding=F16),
     "biases": Tiny(biases=True),
@@ -248,7 +250,7 @@ def test_tensors_that_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r'"blk\.0\.extra\.weight" has no place'):
         LlamaModel(open_gguf(path), hal.device(DEVICES[0]))
     writer = build(Tiny())
-    writer.tensors[0].type, writer.tensors[0].data = 2, bytes(258 * 64 // 32 * 18)
+    writer.tensors[0].type, writer.tensors[0].data = 6, bytes(258 * 64 // 32 * 22)
     path.write_bytes(writer.build())
-    with pytest.raises(UnsupportedError, match='"token_embd.weight" is stored as q4_0'):
+    with pytest.raises(UnsupportedError, match='"token_embd.weight" is stored as q5_0'):
         LlamaModel(open_gguf(path), hal.device(DEVICES[0]))

@@ -11,7 +11,7 @@ import numpy as np
 from gguf_writer import GgufWriter
 from golden_tokens import CONTROL, byte_alphabet
 
-F32, F16, Q4_1, Q8_0 = 0, 1, 3, 8
+F32, F16, Q4_0, Q4_1, Q8_0, Q4_K, Q6_K = 0, 1, 2, 3, 8, 12, 14
 
 
 @dataclass
@@ -116,13 +116,32 @@ def weights(rng: np.random.Generator, rows: int, columns: int, kind: int) -> byt
     if kind in (F32, F16):
         dtype = "<f4" if kind == F32 else "<f2"
         return (scale * rng.standard_normal((rows, columns))).astype(dtype).tobytes()
+    if kind in (Q4_K, Q6_K):
+        return _super_blocks(rng, rows * columns // 256, scale, kind)
     blocks = rows * columns // 32
     if kind == Q8_0:
         steps = (scale * (0.5 + rng.random(blocks)) / 64).astype("<f2")
         codes = rng.integers(-127, 128, (blocks, 32)).astype(np.int8)
         return np.concatenate([steps[:, None].view(np.uint8), codes.view(np.uint8)], 1).tobytes()
     steps = (scale * (0.5 + rng.random(blocks)) / 4).astype("<f2")
+    if kind == Q4_0:
+        codes = rng.integers(0, 256, (blocks, 16)).astype(np.uint8)
+        return np.concatenate([steps[:, None].view(np.uint8), codes], 1).tobytes()
     least = (-7.5 * steps.astype("f4") * (0.8 + 0.4 * rng.random(blocks))).astype("<f2")
     codes = rng.integers(0, 256, (blocks, 16)).astype(np.uint8)
     head = np.stack([steps, least], 1).view(np.uint8)
     return np.concatenate([head, codes], 1).tobytes()
+
+
+def _super_blocks(rng: np.random.Generator, blocks: int, scale: float, kind: int) -> bytes:
+    """Blocks of 256 whose groups have scales of their own; every other bit is random."""
+    steps = scale * (0.5 + rng.random((blocks, 1)))
+    if kind == Q6_K:
+        body = rng.integers(0, 256, (blocks, 192)).astype(np.uint8)
+        scales = rng.integers(16, 64, (blocks, 16)) * rng.choice([-1, 1], (blocks, 16))
+        head = (steps / 640).astype("<f2").view(np.uint8)
+        return np.concatenate([body, scales.astype(np.int8).view(np.uint8), head], 1).tobytes()
+    factors = np.concatenate([steps / 128, steps / 18], 1).astype("<f2").view(np.uint8)
+    # 6-bit scales and minima anywhere in the range: their mean makes the values centre on zero.
+    body = rng.integers(0, 256, (blocks, 140)).astype(np.uint8)
+    return np.concatenate([factors, body], 1).tobytes()

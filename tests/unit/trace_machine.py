@@ -10,7 +10,8 @@ import numpy as np
 
 from anyhal import ops
 from anyhal.dtypes import DType, dtype
-from anyhal.ops._oracle import rounded
+from anyhal.ops._checks import PACKED
+from anyhal.ops._oracle import decode, pack_nibbles, rounded
 from anyhal.ops._spec import Blocks, OpSpec, Outs, Sample, TensorSpec
 from anyhal.ops._trace import Trace, Value
 
@@ -63,7 +64,7 @@ class Machine:
             self.memory["constant", i] = _buffer(constant)
         for call in self.trace.calls:
             self._run(call)
-        self.results = [None if p is None else self.view(p) for p in places]
+        self.results = [None if p is None else self._result(p) for p in places]
 
     def view(self, v: Value) -> Any:
         """The elements as an ndarray over the memory; blocks as opaque items."""
@@ -77,6 +78,9 @@ class Machine:
         if 0 in shape:
             return np.empty(shape, item)
         return np.ndarray(shape, item, self.memory[v.kind, v.index].data, v.offset, strides)
+
+    def _result(self, v: Value) -> Any:
+        return decode(self._load(v)) if v.dtype.is_block else self.view(v)
 
     def _load(self, v: Value | None) -> Any:
         if v is None:
@@ -98,13 +102,18 @@ class Machine:
         assert len(lowered) == len(inputs)
         assert all(v is None or v.size == s.size for v, s in zip(out_views, specs, strict=True))
         assert set(attrs) == {a.name for a in op.attrs if a.c_type}
-        if outs[0].dtype.is_block:  # gather of whole blocks
-            assert call.op == "gather"
+        if outs[0].dtype.is_block and call.op == "gather":  # of whole blocks
             rows = self.view(call.inputs[0])
             self.view(outs[0])[...] = np.take(rows, self._load(call.inputs[1]), call.attrs["axis"])
             return
         found = op.reference_outs(*(self._load(v) for v in call.inputs), **call.attrs)
         for value, out in zip(found, outs, strict=True):
-            if out is not None:
+            if out is not None and out.dtype.is_block:
+                assert out.dtype.short in PACKED, "block formats of files are not made"
+                packed = pack_nibbles(value, out.dtype.short).data
+                self.view(out)[...] = packed.view(self.view(out).dtype).reshape(
+                    self.view(out).shape
+                )
+            elif out is not None:
                 stored = rounded(np.asarray(value), out.dtype)
                 self.view(out)[...] = np.broadcast_to(stored, out.shape)

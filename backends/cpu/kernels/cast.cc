@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cast.h"
 
-#include "loops.h"
+#include "small.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
@@ -174,47 +174,43 @@ Inner cast_of(uint32_t from, uint32_t to) {
   }
 }
 
-void dequantise_exactly(uint32_t dtype, const uint8_t* block, double* to) {
-  uint16_t halves[2];
-  memcpy(halves, block, 4);
-  double scale = to_f32(F16{halves[0]});
-  if (dtype == ANYHAL_DTYPE_Q8_0) {
-    const int8_t* q = reinterpret_cast<const int8_t*>(block + 2);
-    for (int i = 0; i < 32; ++i) to[i] = scale * q[i];
-    return;
-  }
-  double minimum = to_f32(F16{halves[1]});
-  for (int i = 0; i < 16; ++i) {
-    to[i] = scale * (block[4 + i] & 15) + minimum;
-    to[i + 16] = scale * (block[4 + i] >> 4) + minimum;
-  }
-}
-
 namespace {
 
-// Block formats: blocks of 32 weights in, 32 numbers out, wherever the output's last dim lies.
+// Block formats: blocks of weights in, as many numbers out, wherever the output's last dim lies.
 struct State {
   Nest nest;
   Inner inner;
   uint32_t from;
-  int64_t step, block;  // bytes from number to number, and from block to block, of out
-  Inner finish;         // f64 to the output dtype: rounded once
+  int64_t elements;  // of a block
+  int64_t step;      // bytes from number to number of out
+  Inner finish;      // f64 to the output dtype: rounded once
+  Small small;
 };
+
+void small_run(const void* context, char* const* p, const int64_t* strides, int64_t n) {
+  convert_small(static_cast<const State*>(context)->small, p[0], strides[0], p[1], strides[1], n);
+}
+
+void pairs_run(const void* context, char* const* p, const int64_t* strides, int64_t n) {
+  const Small& s = static_cast<const State*>(context)->small;
+  for (int64_t i = 0; i < n; ++i)
+    convert_small(s, p[0] + i * strides[0], s.from_step, p[1] + i * strides[1], s.to_step, 2);
+}
 
 void dequantise_run(const void* context, char* const* p, const int64_t* strides, int64_t n) {
   const State& s = *static_cast<const State*>(context);
-  double values[32];
+  double values[256];
   const int64_t finish_strides[] = {sizeof(double), s.step};
   for (int64_t i = 0; i < n; ++i) {
     dequantise_exactly(s.from, reinterpret_cast<const uint8_t*>(p[0] + i * strides[0]), values);
     char* const ends[] = {reinterpret_cast<char*>(values), p[1] + i * strides[1]};
-    s.finish(nullptr, ends, finish_strides, 32);
+    s.finish(nullptr, ends, finish_strides, s.elements);
   }
 }
 
 anyhal_status run(const Plan& plan, char* const* data, char*, anyhal_error*) {
   const State& s = plan.get_state<State>();
-  run_nest(plan, s.nest, data, s.inner, &s, is_block(s.from) ? 32 : 1);
+  run_nest(plan, s.nest, data, s.inner, &s, s.elements);
   return ANYHAL_STATUS_OK;
 }
 
@@ -225,8 +221,17 @@ bool prepare_cast(Plan& plan) {
   const Tensor& x = plan.input(0);
   const Tensor& out = plan.output();
   s.from = x.dtype;
+  s.elements = block_elements(x.dtype);
   plan.run = run;
   plan.library = "";
+  if (is_small(x.dtype) || is_small(out.dtype)) {
+    const bool saturate =
+        plan.attribute<anyhal_attrs_cast>().overflow == int32_t{ANYHAL_OVERFLOW_SATURATE};
+    s.elements = make_small(s.small, s.nest, x, out, saturate);
+    s.inner = s.elements == 1 ? small_run : pairs_run;
+    plan.kernel = "cast of small numbers";
+    return true;
+  }
   if (!is_block(x.dtype)) {
     const Tensor* tensors[] = {&x, &out};
     make_nest(s.nest, tensors, 2);
@@ -234,12 +239,12 @@ bool prepare_cast(Plan& plan) {
     plan.kernel = "cast";
     return s.inner != nullptr;
   }
-  // Walked block by block: the output counted in steps of 32 numbers.
+  // Walked block by block: the output counted in steps of as many numbers.
   Tensor blocks = out;
   uint32_t last = out.rank - 1;
   s.step = out.strides[last] * element_bytes(out.dtype);
-  blocks.dims[last] = out.dims[last] / 32;
-  blocks.strides[last] = out.strides[last] * 32;
+  blocks.dims[last] = out.dims[last] / s.elements;
+  blocks.strides[last] = out.strides[last] * s.elements;
   Tensor source = x;
   source.dims[last] = blocks.dims[last];
   const Tensor* tensors[] = {&source, &blocks};

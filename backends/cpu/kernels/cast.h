@@ -10,7 +10,7 @@ namespace hal::cpu::HAL_CPU_ISA {
 // Operands: source, destination. Null where no such cast exists.
 Inner cast_of(uint32_t from, uint32_t to);
 
-// 32 weights of one block, exact.
+// The weights of one block, block_elements(dtype) of them, exact.
 void dequantise_exactly(uint32_t dtype, const uint8_t* block, double* to);
 
 }  // namespace hal::cpu::HAL_CPU_ISA

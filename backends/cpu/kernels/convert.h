@@ -172,13 +172,32 @@ static inline int64_t element_bytes(uint32_t dtype) {
       return 20;
     case ANYHAL_DTYPE_Q8_0:
       return 34;
+    case ANYHAL_DTYPE_Q4_0:
+      return 18;
+    case ANYHAL_DTYPE_Q4_K:
+      return 144;
+    case ANYHAL_DTYPE_Q6_K:
+      return 210;
     default:
       return 1;
   }
 }
 
 static inline int64_t block_elements(uint32_t dtype) {
-  return dtype == ANYHAL_DTYPE_Q4_1 || dtype == ANYHAL_DTYPE_Q8_0 ? 32 : 1;
+  switch (dtype) {
+    case ANYHAL_DTYPE_Q4_1:
+    case ANYHAL_DTYPE_Q8_0:
+    case ANYHAL_DTYPE_Q4_0:
+      return 32;
+    case ANYHAL_DTYPE_Q4_K:
+    case ANYHAL_DTYPE_Q6_K:
+      return 256;
+    case ANYHAL_DTYPE_I4:
+    case ANYHAL_DTYPE_U4:
+      return 2;
+    default:
+      return 1;
+  }
 }
 
 static inline bool is_block(uint32_t dtype) { return block_elements(dtype) != 1; }
@@ -189,7 +208,7 @@ static inline bool is_f32_or_half(uint32_t dtype) {
   return dtype >= ANYHAL_DTYPE_F32 && dtype <= ANYHAL_DTYPE_BF16;
 }
 
-// 32 weights of one block as f32.
+// 32 weights of a q4_1 or q8_0 block as f32.
 static inline void dequantise_block(uint32_t dtype, const uint8_t* block, float* to) {
   uint16_t scale_bits;
   memcpy(&scale_bits, block, 2);

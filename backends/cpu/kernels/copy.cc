@@ -12,6 +12,15 @@ struct Bytes20 {
 struct Bytes34 {
   unsigned char b[34];
 };
+struct Bytes18 {
+  unsigned char b[18];
+};
+struct Bytes144 {
+  unsigned char b[144];
+};
+struct Bytes210 {
+  unsigned char b[210];
+};
 
 template <class T>
 void copy_run(const void*, char* const* p, const int64_t* strides, int64_t n) {
@@ -44,6 +53,12 @@ Inner copy_of(uint32_t dtype) {
       return copy_run<uint64_t>;
     case 20:
       return copy_run<Bytes20>;
+    case 18:
+      return copy_run<Bytes18>;
+    case 144:
+      return copy_run<Bytes144>;
+    case 210:
+      return copy_run<Bytes210>;
     default:
       return copy_run<Bytes34>;
   }

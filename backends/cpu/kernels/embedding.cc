@@ -28,16 +28,18 @@ void copy_row(const State& s, char* from, char* to) {
   }
   int64_t block_bytes = element_bytes(s.dtype);
   const int64_t strides[] = {sizeof(double), s.out_stride};
-  double exact[32];
-  for (int64_t i = 0; i < s.width; i += 32, from += block_bytes) {
+  const int64_t elements = block_elements(s.dtype);
+  const bool simple = s.dtype == ANYHAL_DTYPE_Q4_1 || s.dtype == ANYHAL_DTYPE_Q8_0;
+  double exact[256];
+  for (int64_t i = 0; i < s.width; i += elements, from += block_bytes) {
     const uint8_t* block = reinterpret_cast<const uint8_t*>(from);
-    if (s.plain) {
+    if (s.plain && simple) {
       dequantise_block(s.dtype, block, reinterpret_cast<float*>(to) + i);
       continue;
     }
     dequantise_exactly(s.dtype, block, exact);
     char* const ends[] = {reinterpret_cast<char*>(exact), to + i * s.out_stride};
-    s.convert(nullptr, ends, strides, 32);
+    s.convert(nullptr, ends, strides, elements);
   }
 }
 

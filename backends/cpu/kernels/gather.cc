@@ -11,6 +11,15 @@ struct Slice20 {
 struct Slice34 {
   unsigned char b[34];
 };
+struct Slice18 {
+  unsigned char b[18];
+};
+struct Slice144 {
+  unsigned char b[144];
+};
+struct Slice210 {
+  unsigned char b[210];
+};
 
 template <class T>
 void copy_run(const void*, char* const* p, const int64_t* strides, int64_t n) {
@@ -34,6 +43,12 @@ Inner copy_of(uint32_t dtype) {
       return copy_run<uint64_t>;
     case 20:
       return copy_run<Slice20>;
+    case 18:
+      return copy_run<Slice18>;
+    case 144:
+      return copy_run<Slice144>;
+    case 210:
+      return copy_run<Slice210>;
     default:
       return copy_run<Slice34>;
   }

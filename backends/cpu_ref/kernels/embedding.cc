@@ -19,11 +19,11 @@ void put_row(const T* row, int64_t stride, int64_t size, uint32_t dtype, char* o
 
 template <class Block>
 void put_blocks(const Block* blocks, int64_t size, uint32_t dtype, char* out, int64_t out_stride) {
-  const int64_t step = sdk::kBlockElements * out_stride * sdk::dtype_facts(dtype).block_bytes;
-  for (int64_t b = 0; b < size / sdk::kBlockElements; ++b) {
-    float values[sdk::kBlockElements];
+  const int64_t step = Block::kElements * out_stride * sdk::dtype_facts(dtype).block_bytes;
+  for (int64_t b = 0; b < size / Block::kElements; ++b) {
+    double values[Block::kElements];
     blocks[b].decode(values);
-    put_row(values, 1, sdk::kBlockElements, dtype, out + b * step, out_stride);
+    put_row(values, 1, Block::kElements, dtype, out + b * step, out_stride);
   }
 }
 
@@ -59,7 +59,7 @@ void embedding(const Call& call) {
       put_row(reinterpret_cast<const typename decltype(t)::is*>(row), table.strides[1], size,
               out.dtype, to, out_stride);
     });
-    sdk::visit(sdk::Types<sdk::q4_1, sdk::q8_0>{}, table.dtype, [&](auto t) {
+    sdk::visit(sdk::BlockTypes{}, table.dtype, [&](auto t) {
       put_blocks(reinterpret_cast<const typename decltype(t)::is*>(row), size, out.dtype, to,
                  out_stride);
     });

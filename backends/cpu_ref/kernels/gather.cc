@@ -25,7 +25,7 @@ Answer gather_fits(const Desc& desc) {
     fits = fits && out.dims[d] == want;
   }
   if (!fits) return sdk::invalid("the output's dims do not fit", 2);
-  if (sdk::kBlocks.has(x.dtype) && at + 1 == x.rank)
+  if (sdk::dtype_facts(x.dtype).block_elements > 1 && at + 1 == x.rank)
     return sdk::no(ANYHAL_REASON_LAYOUT, "gathering along the last axis would cut blocks", 0);
   return all({dtype_in(desc, 1, sdk::kIndices), dtypes_equal(desc, 2, 0), output_is_single(desc),
               output_may_alias(desc, {})});

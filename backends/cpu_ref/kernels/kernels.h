@@ -13,6 +13,11 @@ using sdk::Call;
 using Desc = anyhal_op_desc;
 using Tensor = anyhal_tensor_desc;
 
+// What quantize makes and dequantize takes.
+constexpr sdk::Dtypes kQuantised =
+    sdk::kF8 | sdk::kPacked |
+    sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8, ANYHAL_DTYPE_I16, ANYHAL_DTYPE_U16);
+
 Answer copy_fits(const Desc& desc);
 void copy(const Call& call);
 Answer fill_fits(const Desc& desc);
@@ -143,6 +148,12 @@ Answer random_integers_fit(const Desc& desc);
 void random_integers(const Call& call);
 Answer dropout_fits(const Desc& desc);
 void dropout(const Call& call);
+Answer quantize_fits(const Desc& desc);
+void quantize(const Call& call);
+Answer dequantize_fits(const Desc& desc);
+void dequantize(const Call& call);
+Answer scaled_matmul_fits(const Desc& desc);
+void scaled_matmul(const Call& call);
 
 }  // namespace hal::cpu_ref
 

@@ -29,6 +29,12 @@ class Part {
     dims_[axis] = dim;
     return *this;
   }
+  // The same element `dim` times.
+  Part& repeat(uint32_t axis, int64_t dim) {
+    dims_[axis] = dim;
+    strides_[axis] = 0;
+    return *this;
+  }
   Part& remove(uint32_t axis, uint32_t count) {
     for (uint32_t d = axis; d + count < desc_.rank; ++d) {
       dims_[d] = dims_[d + count];
@@ -77,6 +83,12 @@ inline void move(const Tensor& from, const char* source, const Tensor& to, char*
         return move_row<20>(s, from_stride, t, to_stride, rows.row_count);
       case sizeof(sdk::q8_0):
         return move_row<34>(s, from_stride, t, to_stride, rows.row_count);
+      case sizeof(sdk::q4_0):
+        return move_row<18>(s, from_stride, t, to_stride, rows.row_count);
+      case sizeof(sdk::q4_k):
+        return move_row<144>(s, from_stride, t, to_stride, rows.row_count);
+      case sizeof(sdk::q6_k):
+        return move_row<210>(s, from_stride, t, to_stride, rows.row_count);
     }
   });
 }

@@ -33,11 +33,11 @@ template <class Block>
 void dot_rows(const float* x, int64_t rows, const Block* w, int64_t blocks, float* sums) {
   float lanes[kRowsAtOnce][kLanes] = {};
   for (int64_t b = 0; b < blocks; ++b) {
-    float values[sdk::kBlockElements];
+    float values[Block::kElements];
     w[b].decode(values);
     for (int64_t m = 0; m < rows; ++m) {
-      const float* row = x + (m * blocks + b) * sdk::kBlockElements;
-      for (int j = 0; j < sdk::kBlockElements; j += kLanes) {
+      const float* row = x + (m * blocks + b) * Block::kElements;
+      for (int j = 0; j < Block::kElements; j += kLanes) {
         for (int i = 0; i < kLanes; ++i) lanes[m][i] += row[j + i] * values[j + i];
       }
     }
@@ -58,7 +58,7 @@ void multiply(const Call& call, const Epilogue& epilogue) {
     walk.add(out.dims[d], {absent(*t[1]) ? 0 : t[1]->strides[d],
                            absent(*t[2]) ? 0 : t[2]->strides[d], out.strides[d]});
   const int64_t rows = row_count(out), columns = w.dims[0];
-  const int64_t blocks = w.dims[1] / sdk::kBlockElements;
+  const int64_t blocks = w.dims[1] / Block::kElements;
   const Block* weights = call.view<const Block>(1).data();
   const float* x = reinterpret_cast<const float*>(call.workspace());
   in_parallel(call, columns, rows * columns * w.dims[1], [&](int64_t begin, int64_t end) {
@@ -101,7 +101,7 @@ void quant_matmul(const Call& call) {
   auto attributes = sdk::attributes<anyhal_attrs_quant_matmul>(call.desc());
   const Epilogue epilogue(call, attributes.activation, attributes.scale);
   spread(call, reinterpret_cast<float*>(call.workspace()));
-  sdk::visit(sdk::Types<sdk::q4_1, sdk::q8_0>{}, sdk::operand(call.desc(), 1).dtype,
+  sdk::visit(sdk::BlockTypes{}, sdk::operand(call.desc(), 1).dtype,
              [&](auto block) { multiply<typename decltype(block)::is>(call, epilogue); });
 }
 

@@ -6,7 +6,7 @@
 
 refusal check_fill(const anyhal_plan* plan) {
   if (plan->t[0].rank != 0) return wrong("the value must have no dims");
-  if (!is_plain(plan->t[1].dtype) || plan->t[0].dtype != plan->t[1].dtype) return bad_dtype();
+  if (!is_stored(plan->t[1].dtype) || plan->t[0].dtype != plan->t[1].dtype) return bad_dtype();
   return fits;
 }
 

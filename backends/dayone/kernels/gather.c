@@ -54,7 +54,7 @@ anyhal_status check_indices(const anyhal_plan* plan, nest walk, int64_t limit,
 refusal check_gather(const anyhal_plan* plan) {
   const tensor *x = &plan->t[0], *indices = &plan->t[1], *out = &plan->t[2];
   if (!is_index(indices->dtype) || out->dtype != x->dtype) return bad_dtype();
-  if (!is_plain(x->dtype) && block_elements(x->dtype) == 1) return bad_dtype();
+  if (!is_stored(x->dtype) && block_elements(x->dtype) == 1) return bad_dtype();
   if (plan->axes >= x->rank) return wrong("the axis is outside the operand");
   if (!replaces_axis(out, x, indices, (uint32_t)plan->axes))
     return wrong("the output's dims do not fit");

@@ -3,7 +3,7 @@
 #include "../dayone.h"
 
 refusal check_where(const anyhal_plan* plan) {
-  if (plan->t[0].dtype != ANYHAL_DTYPE_BOOL || !is_plain(plan->t[1].dtype)) return bad_dtype();
+  if (plan->t[0].dtype != ANYHAL_DTYPE_BOOL || !is_stored(plan->t[1].dtype)) return bad_dtype();
   return check_elementwise(plan, 1);
 }
 

@@ -3,82 +3,13 @@
 #ifndef ANYHAL_SDK_DTYPES_HPP_
 #define ANYHAL_SDK_DTYPES_HPP_
 
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <type_traits>
 
-#include "anyhal/backend.h"
+#include "anyhal/sdk/blocks.hpp"
 
 namespace hal::sdk {
-
-template <class To, class From>
-inline To bits_as(const From& from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof(to));
-  return to;
-}
-
-// ------------------------------------------------------------------------ 16-bit floating values
-
-// Every conversion below is free of branches that a compiler could not turn into selects, so loops
-// over them vectorise.
-inline float f16_to_f32(uint16_t h) {
-  uint32_t magnitude = (h & 0x7fffu) << 13;
-  // The exponent biases differ by 112; a multiplication also normalises subnormal halves.
-  uint32_t bits = bits_as<uint32_t>(bits_as<float>(magnitude) * 0x1p112f);
-  bits |= magnitude >= 0x0f800000u ? 0x7f800000u : 0u;  // infinity and NaN keep their exponent
-  return bits_as<float>(bits | (h & 0x8000u) << 16);
-}
-
-inline uint16_t f32_to_f16(float f) {
-  uint32_t bits = bits_as<uint32_t>(f);
-  uint32_t x = bits & 0x7fffffffu;
-  // Adding 1/2 makes the unit in the last place of a float that of a subnormal half.
-  uint32_t small = bits_as<uint32_t>(bits_as<float>(x) + 0.5f) - 0x3f000000u;
-  uint32_t normal = (x + 0xfffu + (x >> 13 & 1u) - (112u << 23)) >> 13;
-  normal = normal > 0x7c00u ? 0x7c00u : normal;
-  uint32_t nan = 0x7e00u | (x >> 13 & 0x3ffu);
-  uint32_t h = x < 0x38800000u ? small : x > 0x7f800000u ? nan : normal;
-  return static_cast<uint16_t>(h | (bits >> 16 & 0x8000u));
-}
-
-inline float bf16_to_f32(uint16_t b) { return bits_as<float>(static_cast<uint32_t>(b) << 16); }
-
-inline uint16_t f32_to_bf16(float f) {
-  uint32_t x = bits_as<uint32_t>(f);
-  uint32_t rounded = (x + 0x7fffu + (x >> 16 & 1u)) >> 16;
-  uint32_t nan = x >> 16 | 0x40u;
-  return static_cast<uint16_t>((x & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
-}
-
-// A float for a second rounding to fewer digits: inexact values get an odd last bit, so that
-// rounding twice gives what rounding once would.
-inline float to_odd_f32(double d) {
-  float f = static_cast<float>(d);
-  if (!(d == d) || static_cast<double>(f) == d) return f;
-  uint32_t bits = bits_as<uint32_t>(f);
-  if (std::fabs(static_cast<double>(f)) > std::fabs(d)) --bits;
-  return bits_as<float>(bits | 1u);
-}
-
-struct f16 {
-  uint16_t bits;
-  f16() = default;
-  explicit f16(float f) : bits(f32_to_f16(f)) {}
-  explicit f16(double d) : f16(to_odd_f32(d)) {}
-  operator float() const { return f16_to_f32(bits); }
-};
-
-struct bf16 {
-  uint16_t bits;
-  bf16() = default;
-  explicit bf16(float f) : bits(f32_to_bf16(f)) {}
-  explicit bf16(double d) : bf16(to_odd_f32(d)) {}
-  operator float() const { return bf16_to_f32(bits); }
-};
 
 // One byte; any non-zero byte reads as true, writes are 0 or 1.
 struct boolean {
@@ -87,36 +18,6 @@ struct boolean {
   explicit boolean(bool b) : bits(b ? 1 : 0) {}
   operator bool() const { return bits != 0; }
 };
-
-// -------------------------------------------------------------------------------- block formats
-
-constexpr int64_t kBlockElements = 32;
-
-struct q8_0 {
-  f16 scale;
-  int8_t values[kBlockElements];
-
-  void decode(float* out) const {
-    float d = scale;
-    for (int i = 0; i < kBlockElements; ++i) out[i] = d * static_cast<float>(values[i]);
-  }
-};
-static_assert(sizeof(q8_0) == 34);
-
-struct q4_1 {
-  f16 scale;
-  f16 minimum;
-  uint8_t nibbles[kBlockElements / 2];
-
-  void decode(float* out) const {
-    float d = scale, m = minimum;
-    for (int i = 0; i < kBlockElements / 2; ++i) {
-      out[i] = d * static_cast<float>(nibbles[i] & 15) + m;
-      out[i + kBlockElements / 2] = d * static_cast<float>(nibbles[i] >> 4) + m;
-    }
-  }
-};
-static_assert(sizeof(q4_1) == 20);
 
 // ------------------------------------------------------------------------- facts about a dtype
 
@@ -154,6 +55,24 @@ inline DtypeFacts dtype_facts(uint32_t dtype) {
       return {"u8", 1, 1};
     case ANYHAL_DTYPE_BOOL:
       return {"bool", 1, 1};
+    case ANYHAL_DTYPE_F8_E4M3FN:
+      return {"f8_e4m3fn", 1, 1};
+    case ANYHAL_DTYPE_F8_E5M2:
+      return {"f8_e5m2", 1, 1};
+    case ANYHAL_DTYPE_F8_E4M3FNUZ:
+      return {"f8_e4m3fnuz", 1, 1};
+    case ANYHAL_DTYPE_F8_E5M2FNUZ:
+      return {"f8_e5m2fnuz", 1, 1};
+    case ANYHAL_DTYPE_I4:
+      return {"i4", 2, 1};
+    case ANYHAL_DTYPE_U4:
+      return {"u4", 2, 1};
+    case ANYHAL_DTYPE_Q4_0:
+      return {"q4_0", 32, sizeof(q4_0)};
+    case ANYHAL_DTYPE_Q4_K:
+      return {"q4_k", 256, sizeof(q4_k)};
+    case ANYHAL_DTYPE_Q6_K:
+      return {"q6_k", 256, sizeof(q6_k)};
     case ANYHAL_DTYPE_Q4_1:
       return {"q4_1", 32, sizeof(q4_1)};
     case ANYHAL_DTYPE_Q8_0:
@@ -184,16 +103,23 @@ constexpr Dtypes dtypes(D... d) {
 constexpr Dtypes kHalves = dtypes(ANYHAL_DTYPE_F16, ANYHAL_DTYPE_BF16);
 constexpr Dtypes kSmallFloats = kHalves | dtypes(ANYHAL_DTYPE_F32);
 constexpr Dtypes kFloats = kSmallFloats | dtypes(ANYHAL_DTYPE_F64);
-constexpr Dtypes kSigned = dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8);
-constexpr Dtypes kUnsigned = dtypes(ANYHAL_DTYPE_U64, ANYHAL_DTYPE_U32, ANYHAL_DTYPE_U8);
+constexpr Dtypes kSigned =
+    dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I16, ANYHAL_DTYPE_I8);
+constexpr Dtypes kUnsigned =
+    dtypes(ANYHAL_DTYPE_U64, ANYHAL_DTYPE_U32, ANYHAL_DTYPE_U16, ANYHAL_DTYPE_U8);
 constexpr Dtypes kInts = kSigned | kUnsigned;
 constexpr Dtypes kNumbers = kFloats | kInts;
 constexpr Dtypes kBool = dtypes(ANYHAL_DTYPE_BOOL);
 constexpr Dtypes kPlain = kNumbers | kBool;
 constexpr Dtypes kIndices = dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32);
-constexpr Dtypes kBlocks = dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0);
+constexpr Dtypes kF8 = dtypes(ANYHAL_DTYPE_F8_E4M3FN, ANYHAL_DTYPE_F8_E5M2,
+                              ANYHAL_DTYPE_F8_E4M3FNUZ, ANYHAL_DTYPE_F8_E5M2FNUZ);
+constexpr Dtypes kPacked = dtypes(ANYHAL_DTYPE_I4, ANYHAL_DTYPE_U4);
+constexpr Dtypes kBlocks = dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0, ANYHAL_DTYPE_Q4_0,
+                                  ANYHAL_DTYPE_Q4_K, ANYHAL_DTYPE_Q6_K);
+constexpr Dtypes kStored = kPlain | kF8;  // elements that have bytes of their own
 // Everything that has a size: for ops that only move bytes.
-constexpr Dtypes kAny = kPlain | kBlocks | dtypes(ANYHAL_DTYPE_I16, ANYHAL_DTYPE_U16);
+constexpr Dtypes kAny = kStored | kPacked | kBlocks;
 
 // ---------------------------------------------------------------- run time dtype -> C++ type
 
@@ -205,13 +131,18 @@ constexpr uint32_t dtype_of() {
   if constexpr (std::is_same_v<T, double>) return ANYHAL_DTYPE_F64;
   if constexpr (std::is_same_v<T, int64_t>) return ANYHAL_DTYPE_I64;
   if constexpr (std::is_same_v<T, int32_t>) return ANYHAL_DTYPE_I32;
+  if constexpr (std::is_same_v<T, int16_t>) return ANYHAL_DTYPE_I16;
   if constexpr (std::is_same_v<T, int8_t>) return ANYHAL_DTYPE_I8;
   if constexpr (std::is_same_v<T, uint64_t>) return ANYHAL_DTYPE_U64;
   if constexpr (std::is_same_v<T, uint32_t>) return ANYHAL_DTYPE_U32;
+  if constexpr (std::is_same_v<T, uint16_t>) return ANYHAL_DTYPE_U16;
   if constexpr (std::is_same_v<T, uint8_t>) return ANYHAL_DTYPE_U8;
   if constexpr (std::is_same_v<T, boolean>) return ANYHAL_DTYPE_BOOL;
   if constexpr (std::is_same_v<T, q4_1>) return ANYHAL_DTYPE_Q4_1;
   if constexpr (std::is_same_v<T, q8_0>) return ANYHAL_DTYPE_Q8_0;
+  if constexpr (std::is_same_v<T, q4_0>) return ANYHAL_DTYPE_Q4_0;
+  if constexpr (std::is_same_v<T, q4_k>) return ANYHAL_DTYPE_Q4_K;
+  if constexpr (std::is_same_v<T, q6_k>) return ANYHAL_DTYPE_Q6_K;
   return ANYHAL_DTYPE_NONE;
 }
 
@@ -224,11 +155,12 @@ template <class... T>
 struct Types {};
 
 using FloatTypes = Types<float, f16, bf16, double>;
-using IntTypes = Types<int64_t, int32_t, int8_t, uint64_t, uint32_t, uint8_t>;
-using NumberTypes =
-    Types<float, f16, bf16, double, int64_t, int32_t, int8_t, uint64_t, uint32_t, uint8_t>;
-using PlainTypes =
-    Types<float, f16, bf16, double, int64_t, int32_t, int8_t, uint64_t, uint32_t, uint8_t, boolean>;
+using IntTypes = Types<int64_t, int32_t, int16_t, int8_t, uint64_t, uint32_t, uint16_t, uint8_t>;
+using NumberTypes = Types<float, f16, bf16, double, int64_t, int32_t, int16_t, int8_t, uint64_t,
+                          uint32_t, uint16_t, uint8_t>;
+using PlainTypes = Types<float, f16, bf16, double, int64_t, int32_t, int16_t, int8_t, uint64_t,
+                         uint32_t, uint16_t, uint8_t, boolean>;
+using BlockTypes = Types<q4_1, q8_0, q4_0, q4_k, q6_k>;
 
 // Calls fn(type<T>{}) for the T of the list that `dtype` names; false when none does.
 template <class... T, class Fn>

@@ -68,6 +68,12 @@ Answer known_attributes(const anyhal_op_desc& desc) {
   return yes();
 }
 
+// The same for a record that came later than its op: without it, all is as it was.
+template <class T>
+Answer later_attributes(const anyhal_op_desc& desc) {
+  return desc.attributes == nullptr ? yes() : known_attributes<T>(desc);
+}
+
 inline Answer no_attributes(const anyhal_op_desc& desc) {
   const unsigned char* bytes = static_cast<const unsigned char*>(desc.attributes);
   for (uint32_t i = 2 * sizeof(uint32_t); bytes != nullptr && i < desc.attributes_size; ++i) {

@@ -11,7 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME, binary, reduce, unary
-from anyhal.ops._checks import BLOCKS, FLOATS, NUMBERS, PLAIN
+from anyhal.ops._checks import BLOCKS, FLOATS, FP8, NUMBERS, PLAIN
 from anyhal.ops._draw import Rng
 from anyhal.ops._draw import one_of as _one_of
 from anyhal.ops._draw import shape as _shape
@@ -28,8 +28,10 @@ def _copy(rng: Rng) -> Sample:
 
 
 def _cast(rng: Rng) -> Sample:
-    x = _values(rng, _shape(rng), _one_of(rng, PLAIN), 100)
-    return Sample("", (x,), {"dtype": dtype(_one_of(rng, PLAIN)).name})
+    x = _values(rng, _shape(rng), _one_of(rng, (*PLAIN, *FP8)), 100)
+    target = _one_of(rng, (*PLAIN, *FP8))
+    overflow = _one_of(rng, ("saturate", "nonfinite")) if target in FP8 else "unstated"
+    return Sample("", (x,), {"dtype": dtype(target).name, "overflow": overflow})
 
 
 def _unary(rng: Rng) -> Sample:
@@ -94,9 +96,11 @@ def _matmul_epilogue(rng: Rng) -> Sample:
 
 
 def _quant_matmul(rng: Rng) -> Sample:
-    m, k, n = _size(rng, 17), 32 * int(rng.integers(1, 6)), _size(rng, 65, 1)
+    block = _one_of(rng, BLOCKS)
+    k = dtype(block).block_elements * int(rng.integers(1, 6))
+    m, n = _size(rng, 17), _size(rng, 65, 1)
     short = _one_of(rng, ("f32", "f32", "f16", "bf16"))
-    x, w = _values(rng, (m, k), short, 1), random_blocks(rng, _one_of(rng, BLOCKS), (n, k))
+    x, w = _values(rng, (m, k), short, 1), random_blocks(rng, block, (n, k))
     return Sample("", (x, w, *_extras(rng, (m, n), short)), _epilogue_attrs(rng))
 
 
@@ -165,7 +169,7 @@ def _rope(rng: Rng) -> Sample:
 def _embedding(rng: Rng) -> Sample:
     rows, short = _size(rng, 33, 1), _one_of(rng, (*FLOATS, *BLOCKS))
     table = (
-        random_blocks(rng, short, (rows, 32 * int(rng.integers(1, 5))))
+        random_blocks(rng, short, (rows, dtype(short).block_elements * int(rng.integers(1, 5))))
         if short in BLOCKS
         else _values(rng, (rows, _size(rng, 65)), short)
     )

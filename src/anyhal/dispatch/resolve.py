@@ -32,6 +32,7 @@ from anyhal.dispatch.signature import check_signature
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import HalError, InvalidArgumentError, InvalidTypeError, UnsupportedError
 from anyhal.ops import BY_NAME
+from anyhal.ops._checks import FP8
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
 from anyhal.routing import policy as routing
 from anyhal.routing import replay
@@ -540,7 +541,12 @@ def _scalar_cached(on: str, kind: DType, value: Any, _type: str, _sign: bool) ->
 def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
     """A number as a 0-d constant of the arrays' dtype; refused where its kind would change."""
     fits = kind.kind == "float" or (kind.kind == "bool") == isinstance(value, bool)
-    if kind.is_block or not fits or (kind.kind != "float" and isinstance(value, float)):
+    if (
+        kind.is_block
+        or kind.short in FP8
+        or not fits
+        or (kind.kind != "float" and isinstance(value, float))
+    ):
         raise InvalidArgumentError(
             f"{op_name}: the number {value!r} does not go with {kind.short} operands; cast the"
             " array with astype or the number yourself"

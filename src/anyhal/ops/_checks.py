@@ -13,11 +13,14 @@ from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops._spec import Shape, TensorSpec, describe
 
 FLOATS = ("f32", "f16", "bf16", "f64")
-SIGNED = ("i64", "i32", "i8")
-INTS = (*SIGNED, "u64", "u32", "u8")
+SIGNED = ("i64", "i32", "i16", "i8")
+INTS = (*SIGNED, "u64", "u32", "u16", "u8")
 NUMBERS = (*FLOATS, *INTS)
-PLAIN = (*NUMBERS, "bool")  # i16 and u16 can be held and copied, but nothing computes with them
-BLOCKS = ("q4_1", "q8_0")
+PLAIN = (*NUMBERS, "bool")  # what ops compute with
+FP8 = ("f8_e4m3fn", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz")  # held, cast and quantised to
+PACKED = ("i4", "u4")  # two in a byte
+BLOCKS = ("q4_1", "q8_0", "q4_0", "q4_k", "q6_k")  # of GGUF files: read, never made
+MOVED = (*PLAIN, *FP8, *PACKED, *BLOCKS)  # by ops that only move bytes
 INDICES = ("i64", "i32")
 
 # What sums, products and transcendental functions of a floating dtype are computed in.

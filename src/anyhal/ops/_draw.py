@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import dtype
-from anyhal.ops._checks import FLOATS
+from anyhal.ops._checks import FLOATS, FP8
 from anyhal.ops._spec import Shape
 
 # Around the widths of vectors and tiles, and what lies below them.
@@ -41,7 +41,7 @@ def values(rng: Rng, dims: Shape, short: str, spread: float = 3.0) -> Any:
     np_type = dtype(short).numpy
     if short == "bool":
         return rng.integers(0, 2, dims).astype(np_type)
-    if short in FLOATS:
+    if short in (*FLOATS, *FP8):
         return np.asarray(spread * rng.standard_normal(dims)).astype(np_type)
     info = np.iinfo(np_type)
     return rng.integers(max(info.min, -100), min(info.max, 100), dims, endpoint=True).astype(

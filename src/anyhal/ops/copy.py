@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import dtype
-from anyhal.ops._checks import BLOCKS, PLAIN
+from anyhal.ops._checks import BLOCKS, FP8, MOVED, PACKED, PLAIN
 from anyhal.ops._oracle import random_blocks, wide
 from anyhal.ops._spec import Arg, Lowered, OpSpec, Sample, TensorSpec
 
@@ -40,15 +40,16 @@ def reference(x: Any) -> Any:
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for name in PLAIN:
+    for name in (*PLAIN, *FP8):
         x = (10 * rng.standard_normal((3, 5))).astype(dtype(name).numpy)
         yield Sample(f"[3,5] {name}", (x,))
     yield Sample("0-d", (np.float32(-0.0).reshape(()),))
     yield Sample("empty", (np.zeros((2, 0, 3), np.float32),))
     special = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-45], np.float32)
     yield Sample("special values", (special,))
-    for name in BLOCKS:
-        yield Sample(f"blocks {name}", (random_blocks(rng, name, (3, 64)),))
+    for name in (*BLOCKS, *PACKED):
+        width = 2 * dtype(name).block_elements
+        yield Sample(f"blocks {name}", (random_blocks(rng, name, (3, width)),))
 
 
 SPEC = OpSpec(
@@ -59,7 +60,7 @@ SPEC = OpSpec(
     inputs=(Arg("x", "[...]"),),
     output=Arg("out", "[...]"),
     attrs=(),
-    dtypes={name: name for name in (*PLAIN, "i16", "u16", *BLOCKS)},
+    dtypes={name: name for name in MOVED},
     special="bits are kept: NaN stays NaN, the sign of zero stays, denormals stay",
     aliasing="none",
     bound="exact",

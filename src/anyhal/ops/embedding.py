@@ -62,7 +62,7 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(f"{name}", (table, ids))
         yield Sample(f"{name} to f32", (table, ids.astype(np.int32)), {"dtype": "float32"})
     for name in BLOCKS:
-        blocks = random_blocks(rng, name, (10, 64))
+        blocks = random_blocks(rng, name, (10, 2 * dtype_of(name).block_elements))
         yield Sample(f"{name}", (blocks, ids))
         yield Sample(f"{name} to f16", (blocks, ids[0]), {"dtype": "float16"})
     yield Sample("no ids", (table, np.zeros((0,), np.int64)))
@@ -75,7 +75,7 @@ SPEC = OpSpec(
     since="0.1",
     summary="out[i..., d] = table[ids[i...], d].",
     inputs=(
-        Arg("table", "[V, D]", doc="floating, q4_1 or q8_0; as a rule constant"),
+        Arg("table", "[V, D]", doc="floating or in a block format; as a rule constant"),
         Arg("ids", "[I...]", doc="i64 or i32", own="i64"),
     ),
     output=Arg("out", "[I..., D]"),

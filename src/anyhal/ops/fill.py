@@ -11,7 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
-from anyhal.ops._checks import PLAIN
+from anyhal.ops._checks import FP8, PLAIN
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Lowered, OpSpec, Sample, TensorSpec, describe
 
@@ -48,7 +48,7 @@ def reference(value: Any) -> Any:
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for name in PLAIN:
+    for name in (*PLAIN, *FP8):
         value = np.array(3.5 if name != "bool" else True).astype(dtype(name).numpy)
         yield Sample(f"[3,5] {name}", (value,), out_shape=(3, 5))
     yield Sample("0-d", (np.array(-0.0, np.float32),), out_shape=())
@@ -64,7 +64,7 @@ SPEC = OpSpec(
     inputs=(Arg("value", "[]"),),
     output=Arg("out", "[...]"),
     attrs=(),
-    dtypes={name: name for name in PLAIN},
+    dtypes={name: name for name in (*PLAIN, *FP8)},
     special="bits are kept; the old content of out is never read",
     aliasing="none",
     bound="exact",

@@ -11,7 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.errors import UnsupportedError
-from anyhal.ops._checks import BLOCKS, INDICES, PLAIN, check_dtype
+from anyhal.ops._checks import BLOCKS, FP8, INDICES, MOVED, PACKED, PLAIN, check_dtype
 from anyhal.ops._oracle import random_blocks, wide
 from anyhal.ops._spec import (
     Arg,
@@ -28,7 +28,7 @@ from anyhal.ops._spec import (
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
     x, indices = inputs
     assert x is not None and indices is not None
-    check_dtype("take", "x", x, (*PLAIN, *BLOCKS))
+    check_dtype("take", "x", x, MOVED)
     check_dtype("take", "indices", indices, INDICES)
     axis = normalize_axis("take", attrs["axis"], x)
     if x.dtype.is_block and axis == x.rank - 1:
@@ -64,7 +64,7 @@ def reference(x: Any, indices: Any, axis: int) -> Any:
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for short in PLAIN:
+    for short in (*PLAIN, *FP8):
         x = (10 * rng.standard_normal((5, 3, 7))).astype(dtype(short).numpy)
         for axis in (0, 1, -1):
             indices = rng.integers(0, x.shape[axis], (2, 4))
@@ -73,9 +73,9 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("i32 indices", (x, np.array([2, 0, 0, 1], np.int32)), {"axis": 0})
     yield Sample("0-d index", (x, np.array(1, np.int64)), {"axis": 0})
     yield Sample("no index", (x, np.zeros(0, np.int64)), {"axis": 0})
-    for name in BLOCKS:
-        rows = np.array([3, 0, 3], np.int32)
-        yield Sample(f"blocks {name}", (random_blocks(rng, name, (4, 64)), rows), {"axis": 0})
+    for name in (*BLOCKS, *PACKED):
+        rows, width = np.array([3, 0, 3], np.int32), 2 * dtype(name).block_elements
+        yield Sample(f"blocks {name}", (random_blocks(rng, name, (4, width)), rows), {"axis": 0})
 
 
 SPEC = OpSpec(
@@ -86,7 +86,7 @@ SPEC = OpSpec(
     inputs=(Arg("x", "[A..., N, B...]"), Arg("indices", "[I...]", doc="i64 or i32", own="i64")),
     output=Arg("out", "[A..., I..., B...]"),
     attrs=(Attr("axis", "axis", c_type="int32_t", doc="the axis of x that is indexed"),),
-    dtypes={name: name for name in (*PLAIN, *BLOCKS)},
+    dtypes={name: name for name in MOVED},
     special="an index outside 0..N-1 is an error and nothing is written; negative ones do not wrap",
     aliasing="none",
     bound="exact",

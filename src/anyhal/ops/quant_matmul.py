@@ -99,22 +99,23 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         return rng.standard_normal(shape).astype(dtype_of(name).numpy)
 
     for block in BLOCKS:
-        for m, k, n in ((1, 32, 5), (2, 96, 17), (5, 576, 33), (0, 32, 3)):
+        e = dtype_of(block).block_elements
+        for m, k, n in ((1, e, 5), (2, 3 * e, 17), (5, 768 if e > 32 else 576, 33), (0, e, 3)):
             for name in ACTIVATION_DTYPES:
                 w = random_blocks(rng, block, (n, k))
                 yield Sample(
                     f"{m}x{k}x{n} {name} {block}", (normal(m, k, name=name), w, None, None, None)
                 )
-        w = random_blocks(rng, block, (9, 64))
+        w = random_blocks(rng, block, (9, 2 * e))
         extras = normal(9), normal(3, 9), normal(3, 9)
         for activation in _epilogue.ACTIVATIONS:
             yield Sample(
                 f"all {activation} {block}",
-                (normal(3, 64), w, *extras),
+                (normal(3, 2 * e), w, *extras),
                 {"activation": activation, "scale": 0.5},
             )
-        yield Sample(f"batched {block}", (normal(2, 3, 64), w, extras[0], None, normal(2, 3, 9)))
-        half = normal(2, 64, name="f16")
+        yield Sample(f"batched {block}", (normal(2, 3, 2 * e), w, extras[0], None, normal(2, 3, 9)))
+        half = normal(2, 2 * e, name="f16")
         yield Sample(
             f"f16 to f32 {block}", (half, w, None, None, normal(2, 9)), {"dtype": "float32"}
         )
@@ -127,7 +128,11 @@ SPEC = OpSpec(
     summary="out = act(scale * (x @ decode(w)^T) + bias) * multiplier + residual, rounded once.",
     inputs=(
         Arg("x", "[..., M, K]"),
-        Arg("w", "[N, K]", doc="q4_1 or q8_0; K is a multiple of 32; as a rule constant"),
+        Arg(
+            "w",
+            "[N, K]",
+            doc="q4_0, q4_1, q8_0 (K a multiple of 32), q4_k, q6_k (of 256); as a rule constant",
+        ),
         *_epilogue.ARGS,
     ),
     output=Arg("out", "[..., M, N]"),
@@ -137,7 +142,7 @@ SPEC = OpSpec(
     "product 0; NaN and infinity follow IEEE",
     aliasing="none",
     bound="epilogue",
-    source="block formats of GGUF files (ggml-common.h: q4_1, q8_0)",
+    source="block formats of GGUF files (ggml-common.h)",
     infer=infer,
     lower=lower,
     cost=cost,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import dtype
-from anyhal.ops._checks import PLAIN, check_dtype, check_same_dtype
+from anyhal.ops._checks import FP8, PLAIN, check_dtype, check_same_dtype
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Lowered, OpSpec, Sample, TensorSpec, broadcast_shapes
 
@@ -20,7 +20,7 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
     assert condition is not None and a is not None and b is not None
     check_dtype("where", "condition", condition, ("bool",))
     check_same_dtype("where", a, b)
-    check_dtype("where", "a", a, PLAIN)
+    check_dtype("where", "a", a, (*PLAIN, *FP8))
     return TensorSpec.dense(a.dtype, broadcast_shapes("where", condition, a, b))
 
 
@@ -41,7 +41,7 @@ def reference(condition: Any, a: Any, b: Any) -> Any:
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for short in PLAIN:
+    for short in (*PLAIN, *FP8):
         np_type = dtype(short).numpy
         a, b = (10 * rng.standard_normal((2, 3, 7))).astype(np_type)
         yield Sample(f"[3,7] {short}", (rng.integers(0, 2, (3, 7)).astype(bool), a, b))
@@ -65,7 +65,7 @@ SPEC = OpSpec(
     ),
     output=Arg("out", "[...]"),
     attrs=(),
-    dtypes={name: name for name in PLAIN},
+    dtypes={name: name for name in (*PLAIN, *FP8)},
     special="a select, not a blend: what is not chosen cannot touch the result, NaN included",
     aliasing="elementwise",
     bound="exact",

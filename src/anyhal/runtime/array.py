@@ -17,6 +17,7 @@ import numpy as np
 from anyhal import _core
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, dense_strides, describe, normalize_axis
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
@@ -349,7 +350,8 @@ def _raw_spec(a: Any) -> tuple[TensorSpec, np.dtype[Any], np.dtype[Any]]:
         u8 = np.dtype(np.uint8)
         return TensorSpec(byte, (*spec.shape[:-1], inner), strides), u8, u8
     assert d.numpy is not None
-    plain = d.numpy if d.numpy.kind in "fiub" else np.dtype(f"u{d.block_bytes}")
+    known = d.numpy.kind in "fiub" and d.short not in FP8  # to the array interface of NumPy
+    plain = d.numpy if known else np.dtype(f"u{d.block_bytes}")
     return spec, plain, d.numpy
 
 
@@ -426,6 +428,8 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
         from anyhal.ops._oracle import convert
 
         values = convert(np.asarray(values, np.float64), dtype(view.dtype))
+    if view.dtype != values.dtype and dtype(view.dtype).short in FP8:
+        values = _fitting(values, dtype(view.dtype))
     if values.dtype.kind in "iu" and view.dtype.kind in "iu" and values.size:
         limits = np.iinfo(view.dtype)
         low, high = values.min(), values.max()
@@ -437,6 +441,18 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
         casting = "unsafe"  # every value fits, whatever NumPy says of the two types
     with np.errstate(all="ignore"):
         np.copyto(view, values, casting=casting)
+
+
+def _fitting(values: Any, d: DType) -> Any:
+    """Numbers rounded to an 8-bit float; one past its largest is refused."""
+    from anyhal.ops._oracle import convert
+
+    made = convert(np.asarray(values, np.float64), d, "nonfinite")
+    if not np.array_equal(np.isfinite(made), ~np.isnan(values)):
+        raise ValueError(
+            f"a value is past the largest of {d.name}, which astype(dtype, overflow=) decides about"
+        )
+    return made.astype(d.numpy)
 
 
 def _write_bytes(a: Any, raw: np.ndarray[Any, Any], fresh: bool = False) -> None:

@@ -85,11 +85,11 @@ def _unary(name: str) -> Callable[[Any], Any]:
     return method
 
 
-def _astype(a: Any, dtype: object) -> Any:
+def _astype(a: Any, dtype: object, overflow: str = "unstated") -> Any:
     want = find_dtype(dtype)
     if want.value == a._dtype_value:
         return OPS["copy"](a)
-    return OPS["astype"](a, dtype=want.name)
+    return OPS["astype"](a, dtype=want.name, overflow=overflow)
 
 
 def _length(a: Any) -> int:

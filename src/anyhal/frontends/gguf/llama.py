@@ -16,7 +16,7 @@ import anyhal as hal
 from anyhal.errors import UnsupportedError
 from anyhal.frontends.gguf.reader import GgufError, GgufFile
 
-_BLOCK_TYPES = ("q4_1", "q8_0")
+_BLOCK_TYPES = ("q4_0", "q4_1", "q8_0", "q4_k", "q6_k")
 _FLOAT_TYPES = ("f32", "f16", "bf16")
 _ROPE_LAYOUT = "Meta AI original pth"
 
