@@ -110,3 +110,35 @@ def test_the_page_of_refusals_has_a_section_for_each_reason() -> None:
     reasons = [r.lower() for r in re.findall(r"ANYHAL_REASON_(\w+) = [1-9]", header)]
     text = (DOCS / "how-to" / "debug-a-refusal.md").read_text(encoding="utf-8")
     assert re.findall(r"^### `(\w+)`", text, re.MULTILINE) == reasons
+
+
+def test_who_runs_an_op_fused_is_what_the_devices_declare() -> None:
+    """The pages read the backends' sources; here the backends themselves are asked."""
+    import anyhal as hal
+
+    sys.path.insert(0, str(ROOT / "tools"))
+    import op_pages
+
+    rows = op_pages.fused_on()
+    for device in hal.devices():
+        backend = device.fact.backend
+        if (ROOT / "backends" / backend).is_dir() and device.fact.state == "self-tested":
+            declared = {row["op"] for row in device.capabilities()}
+            read = {op for op, names in rows.items() if backend in names}
+            assert read and (read == declared or not declared), "none: it is asked op by op"
+
+
+@pytest.mark.parametrize("name", ["softmax", "cache_append", "concat"])
+def test_a_drawing_has_a_node_for_each_call_and_no_loose_end(name: str) -> None:
+    sys.path.insert(0, str(ROOT / "tools"))
+    import op_pages
+
+    from anyhal.ops import BY_NAME
+
+    drawn = op_pages.drawing(BY_NAME[name])
+    calls = int(re.search(r"(\d+) core call", drawn)[1])  # type: ignore[index]
+    nodes = set(re.findall(r'^  (c\d+)\["', drawn, re.MULTILINE))
+    assert len(nodes) == min(calls, op_pages.MOST_CALLS)
+    ends = re.findall(r"^  (\w+)\S* --> (\w+)$", drawn, re.MULTILINE)
+    assert {b for _, b in ends} <= nodes and {a for a, _ in ends if a[0] == "c"} <= nodes
+    assert drawn.count("```") == 2 and "\n\n" not in drawn.strip().split("\n\n", 1)[1]
