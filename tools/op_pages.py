@@ -112,28 +112,34 @@ def _trace(spec: OpSpec, sample: Sample) -> Trace:
 
 def _lines(spec: OpSpec, trace: Trace, calls: list[Call]) -> Iterator[str]:
     """Mermaid, one node for each call in order; an edge from where each of its inputs was made."""
-    made: dict[tuple[str, int], str] = {}  # where the newest bytes of a value come from
+    made: dict[tuple[str, int], list[str]] = {}  # who wrote what a value holds now, in parts maybe
     for number, call in enumerate(calls, 1):
         outs = ", ".join(_written(spec, o) for o in call.outs if o is not None)
         yield f'  c{number}["{number}. {call.op}{_attributes(call.attrs)} → {outs}"]'
         sources = [
-            made.get((v.kind, v.index)) or _leaf(spec, trace, v)
+            source
             for v in call.inputs
             if v is not None
+            for source in made.get((v.kind, v.index)) or [_leaf(spec, trace, v)]
         ]
         for source in dict.fromkeys(sources):
             yield f"  {source} --> c{number}"
         for out in (o for o in call.outs if o is not None):
-            made[out.kind, out.index] = f"c{number}"
+            whole = out.kind == "temp" and out.spec.size == trace.temps[out.index].size
+            before = [] if whole else made.get((out.kind, out.index), [])
+            made[out.kind, out.index] = [*before, f"c{number}"]
 
 
 def _written(spec: OpSpec, value: Value) -> str:
-    name = f"{_operand(spec, value.index)} " if value.kind == "operand" else ""
-    return name + describe(value.spec)
+    if value.kind != "operand":
+        return describe(value.spec)
+    variadic = any(a.variadic for a in spec.inputs)
+    name = spec.output.name if variadic else _operand(spec, value.index)
+    return f"{name} {describe(value.spec)}"
 
 
 def _operand(spec: OpSpec, index: int) -> str:
-    """The operand's name; those of a variadic op have numbers, and its output has the last one."""
+    """The operand's name; the inputs of a variadic op have numbers."""
     names = [a.name for a in (*spec.inputs, *spec.outputs)]
     if any(a.variadic for a in spec.inputs):
         return f"{names[0]} {index}"
@@ -145,7 +151,8 @@ def _leaf(spec: OpSpec, trace: Trace, value: Value) -> str:
     if value.kind != "constant":
         return f'o{value.index}(["{_operand(spec, value.index)}"])'
     data = trace.constants[value.index]
-    text = f"{data.item():.4g}" if data.size == 1 else f"constant {list(data.shape)}"
+    number = f"{data.item():.4g}" if data.dtype.kind in "fV" and data.size == 1 else ""
+    text = number or (str(data.item()) if data.size == 1 else f"constant {list(data.shape)}")
     return f'k{value.index}(["{text}"])'
 
 

@@ -142,3 +142,23 @@ def test_a_drawing_has_a_node_for_each_call_and_no_loose_end(name: str) -> None:
     ends = re.findall(r"^  (\w+)\S* --> (\w+)$", drawn, re.MULTILINE)
     assert {b for _, b in ends} <= nodes and {a for a, _ in ends if a[0] == "c"} <= nodes
     assert drawn.count("```") == 2 and "\n\n" not in drawn.strip().split("\n\n", 1)[1]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+def test_links_lead_to_pages_and_to_headings_that_are_there() -> None:
+    broken = []
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
+        text = re.sub(r"`[^`\n]*`", "", page.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            path, _, anchor = target.partition("#")
+            if "://" in target:
+                continue
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []
