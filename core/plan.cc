@@ -26,6 +26,29 @@ std::vector<Plan*>& plans() {
   return *v;
 }
 
+std::vector<Retired>& retired() {
+  static auto* v = new std::vector<Retired>;
+  return *v;
+}
+
+// With g_plans_mutex held.
+void retire(const Plan& plan) {
+  const uint64_t calls = plan.calls.load(std::memory_order_relaxed);
+  if (plan.composite || calls == 0) return;
+  const auto same = [&](const Retired& r) {
+    return r.op_name == plan.op_name && r.device == plan.device->name && r.state == plan.state &&
+           r.numerics == plan.numerics && r.decomposed == plan.decomposed;
+  };
+  auto found = std::find_if(retired().begin(), retired().end(), same);
+  if (found == retired().end()) {
+    retired().push_back({plan.op_name, plan.device->name, plan.device->instance->name, plan.state,
+                         plan.numerics, plan.decomposed, 0, 0});
+    found = retired().end() - 1;
+  }
+  found->calls += calls;
+  found->time_ns += plan.time_ns.load(std::memory_order_relaxed);
+}
+
 // The contract's records for a description; they point into it.
 struct Records {
   explicit Records(const Device& device, const OpDesc& d) : operands(d.operands.size()) {
@@ -147,6 +170,7 @@ void release(Plan* plan) {
   {
     std::lock_guard lock(g_plans_mutex);
     std::erase(plans(), plan);
+    retire(*plan);
   }
   if (plan->composite) {
     for (Node& node : plan->composite->nodes) release(node.plan);
@@ -156,6 +180,11 @@ void release(Plan* plan) {
   for (const Spec* spec : plan->out_specs)
     if (spec) spec->release();
   delete plan;
+}
+
+std::vector<Retired> retired_plans() {
+  std::lock_guard lock(g_plans_mutex);
+  return retired();
 }
 
 std::vector<Plan*> retained_plans() {

@@ -104,6 +104,14 @@ HAL_API Plan* make_composite(Device& device, uint32_t operand_count, uint32_t in
 // Every plan alive, each retained for the caller.
 HAL_API std::vector<Plan*> retained_plans();
 
+// What plans that are gone have run, summed by what a summary tells apart.
+struct Retired {
+  std::string op_name, device, backend, state, numerics;
+  bool decomposed = false;
+  uint64_t calls = 0, time_ns = 0;
+};
+HAL_API std::vector<Retired> retired_plans();
+
 // Keys are compared whole; a hash is never the proof. One thread at a time uses it (the binding
 // holds the GIL); entries are found without a lock.
 // words[0] must carry the count, so that a longer key never equals its own prefix.

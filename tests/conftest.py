@@ -4,6 +4,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
@@ -14,3 +16,8 @@ settings.register_profile("default", derandomize=True, deadline=None, suppress_h
 settings.register_profile("slice", max_examples=50, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile("default")
+
+# A shell starts background jobs with Ctrl-C ignored, and their children inherit that; the tests
+# that interrupt a program need it as a person's terminal has it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

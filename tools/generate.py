@@ -1,7 +1,8 @@
 """Writes what is generated from the op registry; --check only compares and fails on a difference.
 SPDX-License-Identifier: Apache-2.0
 
-From src/anyhal/ops: include/anyhal/ops.h, src/anyhal/functions.py, docs/reference/ops/*.md.
+From src/anyhal/ops: include/anyhal/ops.h, src/anyhal/functions.py, docs/reference/ops/*.md (there,
+who runs an op fused is read from the rows of the backends).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ _package = types.ModuleType("anyhal")
 _package.__path__ = [str(ROOT / "src" / "anyhal")]
 sys.modules["anyhal"] = _package
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import op_pages  # noqa: E402
+
 from anyhal import ops  # noqa: E402
 from anyhal.ops import _record  # noqa: E402
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec  # noqa: E402
@@ -28,6 +32,7 @@ from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec  # noqa: E402
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 WIDTH = 100
 SPECS = list(ops.BY_NAME.values())
+FUSED = op_pages.fused_on()
 
 
 def made_from(source: str) -> str:
@@ -235,6 +240,8 @@ def page(spec: OpSpec) -> str:
     rows = [("Dtypes", dtypes_line(spec, "")), ("Special values", spec.special)]
     rows += [("Aliasing", ALIASING[spec.aliasing]), ("Error bound", f"`{spec.bound}`")]
     rows.append(("Source", spec.source))
+    if not spec.is_core:
+        rows.append(("Fused on", op_pages.fused_line(spec, FUSED)))
     parts.append("".join(f"- **{heading}:** {text}\n" for heading, text in rows))
     if spec.variants:
         named = [
@@ -242,6 +249,8 @@ def page(spec: OpSpec) -> str:
             for name in spec.functions
         ]
         parts.append(table(("function", "", "dtypes"), named))
+    if not spec.is_core:
+        parts.append(op_pages.drawing(spec))
     return "\n".join(parts)
 
 

@@ -149,6 +149,17 @@ void bind_plans(nb::module_& m) {
   m.def("composite", &composite);
   m.def("plan_cache_size", [] { return plan_cache().size(); });
   m.def("clear_plan_cache", [] { plan_cache().clear(); });
+  m.def("retired_plans", [] {
+    nb::list out;
+    for (const Retired& r : retired_plans()) {
+      nb::dict d;
+      d["op"] = r.op_name, d["device"] = r.device, d["backend"] = r.backend, d["state"] = r.state;
+      d["numerics"] = r.numerics, d["decomposed"] = r.decomposed, d["composite"] = false;
+      d["calls"] = r.calls, d["time_ns"] = r.time_ns;
+      out.append(d);
+    }
+    return out;
+  });
   m.def("plans", [] {
     nb::list out;
     for (Plan* p : retained_plans()) {

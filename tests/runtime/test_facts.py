@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +118,22 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------- numerics
 
 
+def products(device: str) -> Counter[str]:
+    """Calls of matmul so far, by the numerics that ran."""
+    found: Counter[str] = Counter()
+    for r in hal.routes():
+        if (r["op"], r["device"]) == ("matmul", device):
+            found[r["numerics"]] += r["calls"]
+    return found
+
+
 def product(numerics: str, device: str = "cpu:0") -> tuple[np.ndarray, str]:
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((128, 128)).astype(np.float32) for _ in range(2))
-    before = {(r["op"], r["numerics"]): r["calls"] for r in hal.routes() if r["device"] == device}
+    before = products(device)
     with hal.use(device=device, numerics=numerics):
         found = hal.matmul(hal.asarray(a), hal.asarray(b)).numpy()
-    after = {(r["op"], r["numerics"]): r["calls"] for r in hal.routes() if r["device"] == device}
-    (used,) = [n for (op, n), calls in after.items() if calls != before.get((op, n), 0)]
+    (used,) = products(device) - before
     exact = a.astype(np.float64) @ b
     return np.abs(found - exact).max(), used
 

@@ -41,6 +41,8 @@ for n in range(1, 10_001):
 with hal.use(queue=queue):
     recorded.launch()
 np.testing.assert_array_equal(kept.numpy(), 2 * np.arange(7))
+ran = sum(r["calls"] for r in hal.routes() if r["op"] == "binary")
+assert ran == 20_001, ran  # what dropped plans have run is not forgotten
 print(resident() - half, half, _core.plan_cache_size())
 """
 

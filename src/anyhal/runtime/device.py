@@ -362,7 +362,7 @@ def routes() -> list[dict[str, Any]]:
     `time_ms` counts calls made while receipts were on; None where none was.
     """
     rows: dict[tuple[str, str, bool, str], dict[str, Any]] = {}
-    for plan in _core.plans():
+    for plan in [*_core.plans(), *_core.retired_plans()]:
         if plan["composite"] or not plan["calls"]:
             continue
         key = (plan["op"], plan["device"], plan["decomposed"], plan["numerics"])
