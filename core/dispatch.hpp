@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/plan.hpp"
@@ -68,7 +69,8 @@ struct Receipt {
 };
 // Off by default; on: each run leaves a record (and its time) in a ring of the last 4096.
 HAL_API void set_receipts(bool on);
-HAL_API bool receipts_on();
+extern HAL_API std::atomic<bool> g_receipts;
+inline bool receipts_on() { return g_receipts.load(std::memory_order_relaxed); }
 HAL_API std::vector<Receipt> read_receipts();
 void record_receipt(const Plan& plan, int32_t status, uint64_t time_ns);
 HAL_API uint64_t now_ns();

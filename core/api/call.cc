@@ -159,7 +159,7 @@ OpDesc describe_call(Device& device, const OpRow& row, const Given& g, const Ope
       if (i >= g.input_count) check_output(row, s, words[i], i - g.input_count, where);
     }
     if (device.cells) {
-      const Slot* slot = handles().find(t->buffer, Kind::kBuffer);
+      const Slot* slot = handles(Kind::kBuffer).find(t->buffer);
       o.block_bytes = slot ? slot->bytes : std::max<uint64_t>(1, uint64_t(s.span_bytes));
       o.base_offset = t->offset_bytes;
     }

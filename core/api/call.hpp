@@ -17,16 +17,17 @@ struct Given {
   uint32_t attributes_bytes;
 };
 
-// What the key holds of an operand beside dims and strides, in one word.
+// What the key holds of an operand beside dims and strides, in one word: dtype (32 bits), rank (8,
+// checked before), alignment class (8), alias (8), frozen (1).
 struct OperandWord {
-  static constexpr uint32_t kFrozen = 1;
+  static constexpr uint64_t kFrozen = uint64_t(1) << 56;
   uint64_t word;
-  static OperandWord make(const hal_tensor& t, uint32_t alignment, uint32_t alias, uint32_t flags) {
-    return {uint64_t(uint32_t(t.dtype)) << 32 | uint64_t(uint32_t(t.rank) & 0xff) << 24 |
-            uint64_t(alias) << 16 | uint64_t(alignment) << 8 | flags};
+  static OperandWord make(const hal_tensor& t, uint64_t alignment, uint64_t alias, uint64_t flags) {
+    return {uint64_t(uint32_t(t.dtype)) | uint64_t(uint32_t(t.rank)) << 32 | alignment << 40 |
+            alias << 48 | flags};
   }
-  uint32_t alignment() const { return uint32_t(1) << (word >> 8 & 0xff); }
-  uint32_t alias() const { return uint32_t(word >> 16 & 0xff); }
+  uint32_t alignment() const { return uint32_t(1) << (word >> 40 & 0xff); }
+  uint32_t alias() const { return uint32_t(word >> 48 & 0xff); }
   bool frozen() const { return word & kFrozen; }
 };
 

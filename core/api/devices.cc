@@ -82,8 +82,8 @@ void add_devices(ApiBackend& b) {
     d->backend = &b, d->index = i, d->listed = std::move(listed[i]);
     d->name = b.row.name + ":" + std::to_string(i);
     d->identity = identity_of(d->listed.info);
-    d->handle = static_cast<hal_device*>(
-        handles().add(Kind::kDevice, [&](Slot& slot) { slot.object = d; }));
+    d->handle =
+        static_cast<hal_device*>(handles(Kind::kDevice).add([&](Slot& slot) { slot.object = d; }));
     b.devices.push_back(d);
   }
 }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/api/handles.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdio>
 
 namespace hal {
@@ -15,39 +17,43 @@ hal_status answer(hal_error* error, int32_t status, int32_t reason, const char* 
   return hal_status(status);
 }
 
+Handles::Handles(Kind kind) : kind_(kind) {
+  // Pages come with their first use; no memory is promised before.
+  void* space = mmap(nullptr, kMax * sizeof(Slot), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) throw std::bad_alloc();
+  slots_ = static_cast<Slot*>(space);
+  slots_[0].handle.store(Slot::kFree);
+}
+
 uint32_t Handles::take_number() {
   if (!free_.empty()) {
     const uint32_t number = free_.back();
     free_.pop_back();
     return number;
   }
-  if (used_ == kChunk * kChunks)
+  if (used_ == kMax)
     throw Error(ANYHAL_STATUS_OUT_OF_MEMORY, "too many handles are alive; release some");
-  if (used_ % kChunk == 0) {
-    chunks_[used_ / kChunk].store(new Slot[kChunk], std::memory_order_release);
-    free_.reserve(used_ + kChunk);  // releasing never allocates
-  }
+  if (free_.capacity() <= used_) free_.reserve(2 * used_ + 1024);  // releasing never allocates
   return used_++;
 }
 
-void* Handles::remove(const void* given, Kind kind) {
+void* Handles::remove(const void* given) {
   std::lock_guard guard(mutex_);
-  Slot* slot = find(given, kind);
+  Slot* slot = find(given);
   if (!slot) return nullptr;
   void* object = slot->object;
-  slot->handle.store(0, std::memory_order_release);
-  free_.push_back(uint32_t(reinterpret_cast<uint64_t>(given)));
+  slot->handle.store(Slot::kFree, std::memory_order_release);
+  free_.push_back(uint32_t(reinterpret_cast<uint64_t>(given) % kMax));
   return object;
 }
 
-Handles& handles() {
-  static auto* table = new Handles;  // outlives static destructors
-  return *table;
-}
+Handles* const g_handles[5] = {nullptr, new Handles(Kind::kDevice), new Handles(Kind::kBuffer),
+                               new Handles(Kind::kQueue), new Handles(Kind::kGraph)};
 
 Slot& slot_of(const void* given, Kind kind, const char* argument) {
   static const char* const kWords[] = {"", "device", "buffer", "queue", "graph"};
-  if (Slot* slot = handles().find(given, kind)) return *slot;
+  if (Slot* slot = handles(kind).find(given)) return *slot;
   const uint64_t handle = reinterpret_cast<uint64_t>(given);
   const char* wanted = kWords[uint32_t(kind)];
   std::string why = "is no handle at all";

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/api/call.hpp"
 #include "core/api/names.hpp"
 #include "core/api/order.hpp"
 #include "core/dispatch.hpp"
@@ -40,7 +41,7 @@ void require_device(const ApiQueue& q, const Slot& slot, const char* argument) {
 }
 
 void require_writable(const Range& r) {
-  if (r.slot->frozen.load(std::memory_order_relaxed))
+  if (r.slot->flags.load(std::memory_order_relaxed) & OperandWord::kFrozen)
     invalid("writing a buffer on " + r.slot->device->name +
             ": it was frozen, so its bytes never change; allocate another");
   if (r.buffer->cell && !r.whole())
@@ -102,7 +103,7 @@ void read(ApiQueue& q, const Range& from, void* destination) {
 
 // A queue for the waits on the source's side of a copy between devices.
 struct Helper {
-  explicit Helper(Device* d, ApiDevice* api) : queue{api, d->queue, {}} {}
+  explicit Helper(Device* d, ApiDevice* api) : queue(api, d->queue) {}
   ApiQueue queue;
 };
 
@@ -175,10 +176,10 @@ hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose, hal_buff
     Buffer* b = device.memory.alloc(bytes, uint32_t(purpose), q.core);
     const anyhal_ref base = ref_of(device, {data_of(*b), b});
     try {
-      *out_buffer = static_cast<hal_buffer*>(handles().add(Kind::kBuffer, [&](Slot& slot) {
+      *out_buffer = static_cast<hal_buffer*>(handles(Kind::kBuffer).add([&](Slot& slot) {
         slot.object = b, slot.device = &device, slot.base = base;
         slot.bytes = b->cell ? b->bytes : bytes;
-        slot.frozen.store(false, std::memory_order_relaxed);
+        slot.flags.store(0, std::memory_order_relaxed);
       }));
     } catch (...) {
       release(b);
@@ -190,7 +191,7 @@ hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose, hal_buff
 hal_status hal_free(hal_buffer* buffer, hal_error* error) {
   if (!buffer) return HAL_STATUS_OK;
   return at_edge(error, [&] {
-    auto* b = static_cast<Buffer*>(handles().remove(buffer, Kind::kBuffer));
+    auto* b = static_cast<Buffer*>(handles(Kind::kBuffer).remove(buffer));
     if (!b) slot_of(buffer, Kind::kBuffer, "buffer");
     release(b);
   });
@@ -200,7 +201,7 @@ hal_status hal_buffer_freeze(hal_buffer* buffer, hal_error* error) {
   return at_edge(error, [&] {
     Slot& slot = slot_of(buffer, Kind::kBuffer, "buffer");
     static_cast<Buffer*>(slot.object)->constant = true;
-    slot.frozen.store(true, std::memory_order_release);
+    slot.flags.store(OperandWord::kFrozen, std::memory_order_release);
   });
 }
 

@@ -10,8 +10,15 @@
 namespace hal {
 
 struct ApiQueue {
+  ApiQueue(ApiDevice* d, Queue* q)
+      : device(d), core(q), plans(&d->plans), native(q->device), cells(q->device->cells) {}
+
   ApiDevice* device;
   Queue* core;
+  // What a warm call needs of the device, one step nearer:
+  PlanTable* plans;
+  const Device* native;
+  bool cells;
   std::mutex mutex;
 
   // A synchronous device's queues are independent. On others, hazards cross queues, and what the

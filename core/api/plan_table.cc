@@ -62,29 +62,30 @@ PlanTable::Table* PlanTable::make_table(uint64_t slots) {
 }
 
 void PlanTable::place(Table& t, PlanEntry* entry) {
-  uint64_t i = entry->hash >> 20;
+  uint64_t i = entry->hash >> kShift;
   while (t.slots[i & t.mask].load(std::memory_order_relaxed)) ++i;
   t.slots[i & t.mask].store(entry, std::memory_order_release);
 }
 
-void PlanTable::insert(const Signature& s, Plan* plan, const std::vector<uint64_t>& spans) {
+void PlanTable::insert(const Signature& s, Plan* plan) {
   std::lock_guard guard(mutex_);
   reclaim();
-  if (find(s)) return release(plan);
+  const auto same = [&](const PlanEntry& e) {
+    return std::memcmp(e.words, s.words, s.count * sizeof(uint64_t)) == 0;
+  };
+  if (find(table(), s.hash, s.count, same)) return release(plan);
   if (used_ >= kMaxPlans)
     replace(256, false);
   else if (2 * (used_ + 1) > table_.load()->mask)
     replace(2 * (table_.load()->mask + 1), true);
-  const size_t words = spans.size() + s.count;
-  auto* e = static_cast<PlanEntry*>(std::malloc(sizeof(PlanEntry) + words * sizeof(uint64_t)));
+  const size_t bytes = s.count * sizeof(uint64_t);
+  auto* e = static_cast<PlanEntry*>(std::malloc(sizeof(PlanEntry) + bytes));
   if (!e) {
     release(plan);
     throw std::bad_alloc();
   }
-  e->hash = s.mixed(), e->plan = plan;
-  e->operand_count = uint32_t(spans.size()), e->word_count = s.count;
-  std::memcpy(e->data, spans.data(), spans.size() * sizeof(uint64_t));
-  std::memcpy(e->data + spans.size(), s.words, s.count * sizeof(uint64_t));
+  e->hash = s.hash, e->plan = plan, e->word_count = s.count;
+  std::memcpy(e->words, s.words, bytes);
   place(*table_.load(), e);
   ++used_;
 }

@@ -42,66 +42,54 @@ class Pin {
   uint64_t count_;
 };
 
-// What tells one call from another, and a hash over most of it. `add` is for words that say much,
-// `add_unhashed` for those that rarely differ when the others are equal.
+// What tells one call from another: compared whole, since a hash is never the proof. Built for a
+// new call only; a warm one is compared where it lies.
 struct Signature {
-  static constexpr uint32_t kWords = 2 + kMaxOperands * (3 + 2 * kMaxRank) + 64;
+  static constexpr uint32_t kWords = 2 + kMaxOperands * (4 + 2 * kMaxRank) + 64;
   uint64_t hash = 0;
   uint32_t count = 0;
   uint64_t words[kWords];
-
-  void add(uint64_t word) {
-    hash += (word + kOdd[count % 16]) * kOdd[(count + 7) % 16];
-    words[count++] = word;
-  }
-  void add_unhashed(uint64_t word) { words[count++] = word; }
-  uint64_t mixed() const { return (hash ^ hash >> 29) * 0x9e3779b97f4a7c15ull; }
-
- private:
-  // Fractional digits of pi, made odd: any unrelated odd numbers serve.
-  static constexpr uint64_t kOdd[16] = {
-      0x243f6a8885a308d3, 0x13198a2e03707345, 0xa4093822299f31d1, 0x082efa98ec4e6c89,
-      0x452821e638d01377, 0xbe5466cf34e90c6d, 0xc0ac29b7c97c50dd, 0x3f84d5b5b5470917,
-      0x9216d5d98979fb1b, 0xd1310ba698dfb5ad, 0x2ffd72dbd01adfb7, 0xb8e1afed6a267e97,
-      0xba7c9045f12c7f99, 0x24a19947b3916cf7, 0x0801f2e2858efc17, 0x636920d871574e69};
 };
 
-// Immutable once it can be found. The key is compared whole; a hash is never the proof.
+// Immutable once it can be found.
 struct PlanEntry {
   uint64_t hash;
   Plan* plan;  // one reference
-  uint32_t operand_count, word_count;
-  uint64_t data[];  // span of each operand in bytes, then the key
-
-  const uint64_t* spans() const { return data; }
-  bool matches(const Signature& s, uint64_t mixed) const {
-    return hash == mixed && word_count == s.count &&
-           std::memcmp(data + operand_count, s.words, s.count * sizeof(uint64_t)) == 0;
-  }
+  uint32_t word_count;
+  uint64_t words[];
 };
 
 class PlanTable {
  public:
   PlanTable();
 
-  // The caller holds a Pin for as long as it uses the entry.
-  const PlanEntry* find(const Signature& s) const {
-    const uint64_t mixed = s.mixed();
-    const Table& t = *table_.load(std::memory_order_acquire);
-    for (uint64_t i = mixed >> 20;; ++i) {
+  // The caller holds a Pin for as long as it uses a table or an entry of it.
+  struct Table;
+  Table& table() const { return *table_.load(std::memory_order_acquire); }
+
+  // The entry with that hash and number of words that `matches`, or null.
+  template <class Matches>
+  static const PlanEntry* find(const Table& t, uint64_t hash, uint32_t count,
+                               const Matches& matches) {
+    for (uint64_t i = hash >> kShift;; ++i) {
       const PlanEntry* e = t.slots[i & t.mask].load(std::memory_order_acquire);
-      if (!e || e->matches(s, mixed)) return e;
+      if (!e || (e->hash == hash && e->word_count == count && matches(*e))) return e;
     }
   }
   // Takes over one reference of the plan; drops it where another thread was first.
-  void insert(const Signature& s, Plan* plan, const std::vector<uint64_t>& spans);
+  void insert(const Signature& s, Plan* plan);
   uint64_t size() const { return used_; }
 
- private:
   struct Table {
+    static constexpr uint32_t kRecent = 256;
+    // What was found last for a cheap hash; only entries of this table.
+    std::atomic<const PlanEntry*> recent[kRecent];
     uint64_t mask;
     std::atomic<PlanEntry*> slots[];
   };
+
+ private:
+  static constexpr int kShift = 40;  // products have their best bits on top
   // What may still be looked at by threads that were inside when it was taken out.
   struct Retired {
     Table* table;

@@ -28,7 +28,7 @@ ApiGraph& graph_of(const void* graph) {
 
 // The graph's queue, or null when it was released.
 ApiQueue* queue_behind(const ApiGraph& graph) {
-  const Slot* slot = handles().find(graph.handle, Kind::kQueue);
+  const Slot* slot = handles(Kind::kQueue).find(graph.handle);
   return slot ? static_cast<ApiQueue*>(slot->object) : nullptr;
 }
 
@@ -119,10 +119,10 @@ hal_status hal_queue_create(hal_device* device, hal_queue** out_queue, hal_error
   return at_edge(error, [&] {
     need(out_queue, "out_queue");
     ApiDevice& d = device ? api_of(device) : default_device();
-    auto q = std::make_unique<ApiQueue>();
-    q->device = &d, q->core = take_queue(d);
-    *out_queue = static_cast<hal_queue*>(handles().add(
-        Kind::kQueue, [&](Slot& slot) { slot.object = q.get(), slot.device = q->core->device; }));
+    auto q = std::make_unique<ApiQueue>(&d, take_queue(d));
+    *out_queue = static_cast<hal_queue*>(handles(Kind::kQueue).add([&](Slot& slot) {
+      slot.object = q.get(), slot.device = q->core->device;
+    }));
     q.release();
   });
 }
@@ -135,8 +135,7 @@ hal_status hal_queue_release(hal_queue* queue, hal_error* error) {
       std::lock_guard guard(q.lockable());
       require_no_capture(q, "releasing a queue");
     }
-    const std::unique_ptr<ApiQueue> q(
-        static_cast<ApiQueue*>(handles().remove(queue, Kind::kQueue)));
+    const std::unique_ptr<ApiQueue> q(static_cast<ApiQueue*>(handles(Kind::kQueue).remove(queue)));
     if (!q) slot_of(queue, Kind::kQueue, "queue");  // another thread was first
     const auto give_back = [&] {
       std::lock_guard guard(q->device->order);
@@ -220,7 +219,7 @@ hal_status hal_graph_begin(hal_queue* queue, hal_graph** out_graph, hal_error* e
     ApiQueue& q = queue_of(queue);
     std::lock_guard guard(q.lockable());
     auto graph = std::make_unique<ApiGraph>(q, queue);
-    *out_graph = static_cast<hal_graph*>(handles().add(Kind::kGraph, [&](Slot& slot) {
+    *out_graph = static_cast<hal_graph*>(handles(Kind::kGraph).add([&](Slot& slot) {
       slot.object = graph.get(), slot.device = q.core->device;
     }));
     graph.release();
@@ -255,8 +254,7 @@ hal_status hal_graph_launch(hal_graph* graph, hal_error* error) {
 hal_status hal_graph_release(hal_graph* graph, hal_error* error) {
   if (!graph) return HAL_STATUS_OK;
   return at_edge(error, [&] {
-    const std::unique_ptr<ApiGraph> g(
-        static_cast<ApiGraph*>(handles().remove(graph, Kind::kGraph)));
+    const std::unique_ptr<ApiGraph> g(static_cast<ApiGraph*>(handles(Kind::kGraph).remove(graph)));
     if (!g) slot_of(graph, Kind::kGraph, "graph");
     ApiQueue* q = queue_behind(*g);
     if (!q) return;  // its release has waited for all work
