@@ -60,6 +60,7 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
   std::string key(static_cast<const char*>(pack.key), pack.key_size);
   const uint64_t where[2] = {source.data, pack.bytes};
   key.append(reinterpret_cast<const char*>(where), sizeof(where));
+  std::lock_guard packing(plan.device->packing);
   for (Packed* p = b->packed; p; p = p->next)
     if (p->key == key) return {data_of(*p->buffer), p->buffer};
   if (!plan.device->instance->has_constant_pack)

@@ -69,9 +69,9 @@ struct Pool {
   // Written before `ticket` is published; read by those who claimed an index of it.
   std::atomic<ParallelFn> fn{nullptr};
   std::atomic<void*> argument{nullptr};
-  uint32_t started = 0;  // workers, guarded by busy
-  uint32_t wanted = 0;   // 0 = automatic
-  uint32_t automatic = 0;
+  uint32_t started = 0;             // workers, guarded by busy
+  std::atomic<uint32_t> wanted{0};  // 0 = automatic
+  std::atomic<uint32_t> automatic{0};
 };
 
 uint64_t pack_ticket(uint32_t generation, uint32_t count) {
@@ -191,7 +191,7 @@ void executor_after_fork() {
   Pool* old = g_pool.load();
   if (!old) return;
   Pool* fresh = make_pool();  // the old one is left: its locks may be held by threads that are gone
-  fresh->wanted = old->wanted;
+  fresh->wanted = old->wanted.load();
   g_pool.store(fresh);
   t_inside = false;
 }

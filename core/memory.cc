@@ -237,7 +237,7 @@ void Memory::release_block(Buffer* b) {
 
 void Memory::reclaim() {
   device_->require_alive();
-  for (Queue* q : device_->queues) q->wait(q->submitted);
+  for (Queue* q : device_->queues()) q->wait(q->submitted);
   device_->collect_plans();
   collect_foreign();
   trim();

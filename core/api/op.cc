@@ -301,7 +301,7 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
                                              const anyhal_ref* refs, hal_status& out,
                                              hal_error* error) {
   Queue& queue = *q.core;
-  if (__builtin_expect(!plan.simple | !queue.plain | receipts_on(), 0)) return false;
+  if (__builtin_expect(!plan.simple | !queue.idles() | receipts_on(), 0)) return false;
   anyhal_error record;
   record.size = sizeof(record);
   record.text[0] = 0, record.reason = 0;

@@ -370,7 +370,7 @@ PyObject* execute(Plan& plan, const Parsed& p, int out_count, Queue& queue) {
   Outputs outs(plan, p, out_count, queue);
   if (PyErr_Occurred()) return nullptr;
   const uint32_t n = uint32_t(p.count + out_count);
-  if (plan.simple && queue.plain && !receipts_on()) {
+  if (plan.simple && queue.idles() && !receipts_on()) {
     anyhal_ref refs[kMaxOperands];
     for (int i = 0; i < p.count; ++i)
       refs[i] = p.arrays[i] ? ref_of(*plan.device,
