@@ -11,15 +11,15 @@
 #include "anyhal/hal_ops.h"
 
 /* A status that must be OK. */
-#define GOOD(call)                                                                         \
-  do {                                                                                     \
-    hal_error error_ = {0, 0, ""};                                                         \
-    hal_error* error = &error_;                                                            \
-    if ((call) != HAL_STATUS_OK) {                                                         \
-      printf("line %d: %s, %s: %s\n", __LINE__, hal_status_name(error->status),            \
-             hal_reason_name(error->reason), error->text);                                 \
-      exit(1);                                                                             \
-    }                                                                                      \
+#define GOOD(call)                                                              \
+  do {                                                                          \
+    hal_error error_ = {0, 0, ""};                                              \
+    hal_error* error = &error_;                                                 \
+    if ((call) != HAL_STATUS_OK) {                                              \
+      printf("line %d: %s, %s: %s\n", __LINE__, hal_status_name(error->status), \
+             hal_reason_name(error->reason), error->text);                      \
+      exit(1);                                                                  \
+    }                                                                           \
   } while (0)
 
 /* A status and reason that must come, with a sentence. */
@@ -36,12 +36,12 @@
     }                                                                                      \
   } while (0)
 
-#define HOLDS(condition)                                             \
-  do {                                                               \
-    if (!(condition)) {                                              \
-      printf("line %d: not so: %s\n", __LINE__, #condition);         \
-      exit(1);                                                       \
-    }                                                                \
+#define HOLDS(condition)                                     \
+  do {                                                       \
+    if (!(condition)) {                                      \
+      printf("line %d: not so: %s\n", __LINE__, #condition); \
+      exit(1);                                               \
+    }                                                        \
   } while (0)
 
 /* A dense f32 tensor in a buffer of its own. */

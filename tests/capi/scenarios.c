@@ -280,8 +280,8 @@ int main(int argc, char** argv) {
   static const struct {
     const char* name;
     void (*play)(void);
-  } all[] = {{"ops", ops},         {"frozen", frozen},   {"two_queues", two_queues},
-             {"graphs", graphs},   {"copies", copies},   {"explain", explain},
+  } all[] = {{"ops", ops},         {"frozen", frozen},    {"two_queues", two_queues},
+             {"graphs", graphs},   {"copies", copies},    {"explain", explain},
              {"threads", threads}, {"eviction", eviction}};
   if (argc < 3) return 2;
   info.size = sizeof info;

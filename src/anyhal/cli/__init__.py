@@ -19,7 +19,7 @@ from anyhal.errors import HalError
 
 __all__ = ["main"]
 
-COMMANDS = ("devices", "explain", "run")
+COMMANDS = ("config", "devices", "explain", "run")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
