@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 namespace hal {
@@ -19,9 +20,9 @@ namespace {
 constexpr uint64_t kMaxPlans = 65536;
 
 std::mutex g_plans_mutex;
-std::vector<Plan*>& plans() {
-  static auto* v = new std::vector<Plan*>;
-  return *v;
+std::map<uint64_t, Plan*>& plans() {  // by id
+  static auto* m = new std::map<uint64_t, Plan*>;
+  return *m;
 }
 
 // The contract's records for a description; they point into it.
@@ -56,7 +57,7 @@ Plan* track(Plan* plan) {
   static uint64_t next_id = 1;
   std::lock_guard lock(g_plans_mutex);
   plan->id = next_id++;
-  plans().push_back(plan);
+  plans().emplace(plan->id, plan);
   return plan;
 }
 
@@ -138,7 +139,7 @@ void release(Plan* plan) {
   if (!plan || plan->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   {
     std::lock_guard lock(g_plans_mutex);
-    std::erase(plans(), plan);
+    plans().erase(plan->id);
   }
   if (plan->composite) {
     for (Node& node : plan->composite->nodes) release(node.plan);
@@ -152,8 +153,14 @@ void release(Plan* plan) {
 
 std::vector<Plan*> retained_plans() {
   std::lock_guard lock(g_plans_mutex);
-  for (Plan* p : plans()) p->retain();
-  return plans();
+  std::vector<Plan*> out;
+  for (const auto& [id, p] : plans()) {
+    uint32_t refs = p->refs.load(std::memory_order_relaxed);
+    while (refs && !p->refs.compare_exchange_weak(refs, refs + 1)) {
+    }
+    if (refs) out.push_back(p);  // else somebody is releasing it
+  }
+  return out;
 }
 
 // ---- cache

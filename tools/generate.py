@@ -23,6 +23,7 @@ _package.__path__ = [str(ROOT / "src" / "anyhal")]
 sys.modules["anyhal"] = _package
 
 import generate_c  # noqa: E402
+
 from anyhal import ops  # noqa: E402
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec  # noqa: E402
 

@@ -131,7 +131,7 @@ def header() -> str:
             "/* The ops of the registry for applications: ids, attribute records, typed calls.\n"
             f" * {SPDX}\n * {MADE}\n *\n"
             " * Operands are as hal_op says: outputs are given by the caller, inputs broadcast by\n"
-            " * stride 0, axes counted from the front. docs/reference/ops has a page for each op. */\n"
+            " * stride 0, axes counted from the front. docs/reference/ops has a page for each. */\n"
             "/* clang-format off */\n"
             "#ifndef ANYHAL_HAL_OPS_H_\n#define ANYHAL_HAL_OPS_H_\n\n"
             '#include <stddef.h>\n\n#include "anyhal/hal.h"\n',

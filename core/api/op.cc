@@ -75,8 +75,7 @@ Signature make_key(const Given& g, const Resolved& r, bool cells) {
   return key;
 }
 
-// Fills places and hash; false where something needs a closer look and a sentence. The hash leaves
-// out what rarely differs alone: strides, and the dims of all but the first two operands.
+// Fills places and hash; false where something needs a closer look and a sentence.
 bool read(const Device* device, const Given& g, Resolved& r) {
   const auto& [op, operands, input_count, operand_count, attributes, bytes] = g;
   const Handles& buffers = handles(Kind::kBuffer);
@@ -107,8 +106,8 @@ bool read(const Device* device, const Given& g, Resolved& r) {
                                    slot->flags.load(std::memory_order_relaxed));
     ranks += rank, ++present;
     uint64_t own = r.words[i].word * kOdd;  // operands are mixed side by side, then joined
-    if (i < 2)
-      for (uint32_t d = 0; d < rank; ++d) own = (own ^ uint64_t(t->dims[d])) * kOdd;
+    for (uint32_t d = 0; d < rank; ++d)
+      own = ((own ^ uint64_t(t->dims[d])) * kOdd ^ uint64_t(t->strides[d])) * kOdd;
     hash = (hash << 9 | hash >> 55) ^ own;
   }
   for (uint32_t at = 8; at < bytes; at += 8)
@@ -275,7 +274,11 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
     plan = prepare_op(device, desc);
   } catch (const Error& e) {
     if (e.status == ANYHAL_STATUS_DEVICE_LOST) throw;
-    throw Error(e.status, where + e.text, e.reason);
+    // The core's "asking DEVICE: " says nothing new here.
+    const size_t said = e.text.find(device.name + ": ");
+    const bool led = said != std::string::npos && said < 16;
+    throw Error(e.status, where + (led ? e.text.substr(said + device.name.size() + 2) : e.text),
+                e.reason);
   }
   plan->op_name = row.name, plan->signature = text, plan->state = api.backend->row.state;
   plan->cost_ns = double(verdict.cost_ns);

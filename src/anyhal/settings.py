@@ -138,7 +138,8 @@ REGISTRY = Setting[Path | None](
     "file",
     None,
     "registry.tsv in the cache folder",
-    "The registry file that `anyhal devices --write-registry` writes and C programs read; absolute.",
+    "The registry file that `anyhal devices --write-registry` writes and C programs read;"
+    " absolute.",
     _absolute,
     "write an absolute path, such as /etc/anyhal/registry.tsv",
 )

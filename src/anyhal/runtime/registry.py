@@ -1,7 +1,8 @@
 """Writes the registry file: what discovery found and trusted, for programs without Python.
 SPDX-License-Identifier: Apache-2.0
 
-Lines of tab-separated fields; a backslash starts the escapes \\t, \\n and \\\\; `#` starts a comment.
+Fields are separated by tabs; \\t, \\n and \\\\ stand for a tab, a line's end, a backslash. A
+line that starts with # is a comment.
 
     anyhal-registry  1
     backend  NAME  ABI  STATE  ALLOWED  RANK  SHA256  PATH
