@@ -30,9 +30,10 @@ inline uint64_t data_of(const Buffer& b) {
 // The general path; throws Error. While the queue captures, records instead of running.
 HAL_API void run_plan(Plan& plan, const Operand* operands, Queue& queue);
 
-// The short path for a simple plan on an idle synchronous queue: refs, one indirect call.
-inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t count, Queue& queue,
-                                anyhal_error* error) {
+// The short path for a simple plan on an idle synchronous queue: refs, one indirect call. The
+// caller holds the queue's lock.
+inline anyhal_status run_simple_locked(Plan& plan, const anyhal_ref* refs, uint32_t count,
+                                       Queue& queue, anyhal_error* error) {
   anyhal_call call;
   call.size = sizeof(call);
   call.flags = 0;
@@ -43,11 +44,16 @@ inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t cou
   call.extent_count = 0;
   call.workspace = {0, 0};
   call.reserved = 0;
-  queue.lock.lock();
   const anyhal_status status = plan.enqueue(queue.handle, plan.handle, &call, error);
   queue.submitted += status == ANYHAL_STATUS_OK;
-  queue.lock.unlock();
   plan.calls.store(plan.calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return status;
+}
+inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t count, Queue& queue,
+                                anyhal_error* error) {
+  queue.lock.lock();
+  const anyhal_status status = run_simple_locked(plan, refs, count, queue, error);
+  queue.lock.unlock();
   return status;
 }
 

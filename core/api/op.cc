@@ -117,16 +117,20 @@ bool read(const Device* device, const Given& g, Resolved& r) {
   return true;
 }
 
-// Zero when dims and strides are the key's words; two at a time, since most ranks are even.
-[[gnu::always_inline]] inline uint64_t sizes_differ(const hal_tensor& t, uint32_t rank,
-                                                    const uint64_t* words) {
+// Two words at once, at any address of a word.
+using Pair = uint64_t __attribute__((vector_size(16), aligned(8), may_alias));
+
+// Gathers in `differs` whether dims and strides are not the key's words.
+[[gnu::always_inline]] inline void compare_sizes(const hal_tensor& t, uint32_t rank,
+                                                 const uint64_t* words, Pair& differs) {
+  const auto pair = [](const void* at) { return *static_cast<const Pair*>(at); };
   const uint64_t* const strides = words + rank;
-  const auto at = [&](uint32_t d) {
-    return (words[d] ^ uint64_t(t.dims[d])) | (strides[d] ^ uint64_t(t.strides[d]));
-  };
-  uint64_t differs = rank & 1 ? at(rank - 1) : 0;
-  for (uint32_t d = 0; d + 1 < rank; d += 2) differs |= at(d) | at(d + 1);
-  return differs;
+  if (rank & 1) {
+    const uint32_t d = rank - 1;
+    differs[0] |= (words[d] ^ uint64_t(t.dims[d])) | (strides[d] ^ uint64_t(t.strides[d]));
+  }
+  for (uint32_t d = 0; d + 1 < rank; d += 2)
+    differs |= (pair(words + d) ^ pair(t.dims + d)) | (pair(strides + d) ^ pair(t.strides + d));
 }
 
 // Whether the entry is that of this call; sets `outside`. Without branches on the words: nearly
@@ -135,6 +139,7 @@ bool matches(const PlanEntry& e, const Given& g, bool cells, Resolved& r) {
   const auto& [op, operands, input_count, operand_count, attributes, bytes] = g;
   const uint64_t* words = e.words;
   uint64_t differs = *words++ ^ r.head;
+  Pair sizes = {0, 0};
   bool outside = false;
   for (uint32_t i = 0; i < operand_count; ++i) {
     differs |= *words++ ^ r.words[i].word;
@@ -143,7 +148,7 @@ bool matches(const PlanEntry& e, const Given& g, bool cells, Resolved& r) {
     if (!t) continue;
     const uint64_t span = r.spans[i] = *words++;
     const auto rank = uint32_t(t->rank);
-    differs |= sizes_differ(*t, rank, words);
+    compare_sizes(*t, rank, words, sizes);
     words += 2 * rank;
     const uint64_t offset = t->offset_bytes, room = r.slots[i]->bytes;
     if (__builtin_expect(cells, 0)) differs |= *words++ ^ offset, differs |= *words++ ^ room;
@@ -152,15 +157,16 @@ bool matches(const PlanEntry& e, const Given& g, bool cells, Resolved& r) {
   for (uint32_t at = 0; at < bytes; at += 8)
     differs |= *words++ ^ attribute_word(attributes, bytes, at);
   r.outside = outside;
-  return differs == 0;
+  return (differs | sizes[0] | sizes[1]) == 0;
 }
 
 // Where the table keeps the last call that looked like this one: by op and outer sizes of the first
 // two operands. Any number serves; sizes are often powers of two, so all bits are folded in.
 inline uint32_t recent_place(uint32_t op, const hal_tensor& first, const hal_tensor& second) {
-  const auto outer = [](const hal_tensor& t) {
+  const auto outer = [](const hal_tensor& t) -> uint32_t {
     const auto last = uint32_t(t.rank) - 1;
-    return last < HAL_RANK_MAX ? uint32_t(t.dims[0]) * 3 + uint32_t(t.dims[last]) : 0;
+    if (__builtin_expect(last >= HAL_RANK_MAX, 0)) return 0;
+    return uint32_t(t.dims[0]) * 3 + uint32_t(t.dims[last]);
   };
   const uint32_t h = outer(first) + outer(second) * 5 + op * 37;
   return (h + (h >> 6) + (h >> 11)) % PlanTable::Table::kRecent;
@@ -176,6 +182,7 @@ inline uint32_t recent_place(uint32_t op, const hal_tensor& first, const hal_ten
   if (*words++ != head) return false;
   const Handles& buffers = handles(Kind::kBuffer);
   uint64_t differs = 0;
+  Pair sizes = {0, 0};
   for (uint32_t i = 0; i < operand_count; ++i) {
     const hal_tensor* t = operands[i];
     if (__builtin_expect(!t, 0)) return false;
@@ -190,7 +197,7 @@ inline uint32_t recent_place(uint32_t op, const hal_tensor& first, const hal_ten
                          0))
       return false;
     const auto rank = uint32_t(t->rank);
-    differs |= sizes_differ(*t, rank, words + 2);
+    compare_sizes(*t, rank, words + 2, sizes);
     words += 2 + 2 * rank;
     refs[i].memory = slot->base.memory, refs[i].offset = offset;
     if (i >= input_count)
@@ -198,7 +205,7 @@ inline uint32_t recent_place(uint32_t op, const hal_tensor& first, const hal_ten
   }
   for (uint32_t at = 0; at < bytes; at += 8)
     differs |= *words++ ^ attribute_word(attributes, bytes, at);
-  return differs == 0;
+  return (differs | sizes[0] | sizes[1]) == 0;
 }
 
 // Every operand inside its buffer.
@@ -283,7 +290,7 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
   plan->op_name = row.name, plan->signature = text, plan->state = api.backend->row.state;
   plan->cost_ns = double(verdict.cost_ns);
   plan->retain();
-  api.plans.insert(make_key(g, r, device.cells), plan);
+  api.plans.insert(device, make_key(g, r, device.cells), plan);
   return plan;
 }
 
@@ -299,22 +306,21 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
   });
 }
 
-// The short path, where it applies; false: the general one must run it.
-[[gnu::always_inline]] inline bool run_short(ApiQueue& q, Plan& plan, uint32_t operand_count,
-                                             const anyhal_ref* refs, hal_status& out,
-                                             hal_error* error) {
-  Queue& queue = *q.core;
-  if (__builtin_expect(!plan.simple | !queue.idles() | receipts_on(), 0)) return false;
-  anyhal_error record;
-  record.size = sizeof(record);
-  record.text[0] = 0, record.reason = 0;
-  const anyhal_status status = run_simple(plan, refs, operand_count, queue, &record);
-  out = HAL_STATUS_OK;
-  if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) return true;
-  // Not accepted for want of memory: the general path frees what it can and tries once more.
-  if (status == ANYHAL_STATUS_OUT_OF_MEMORY) return false;
-  out = at_edge(error, [&] { raise_call(plan, status, record); });
-  return true;
+[[gnu::noinline]] hal_status failed(Plan& plan, anyhal_status status, const anyhal_error& record,
+                                    hal_error* error) {
+  return at_edge(error, [&] { raise_call(plan, status, record); });
+}
+
+// Runs a plan that the caller holds: the short path where it applies, else the general one.
+hal_status run(ApiQueue& q, Plan& plan, const Given& g, const Resolved& r, hal_error* error) {
+  if (plan.simple && q.core->idles() && !receipts_on()) {
+    ErrorRecord record;
+    const anyhal_status status = run_simple(plan, r.refs, g.operand_count, *q.core, record);
+    if (status == ANYHAL_STATUS_OK) return HAL_STATUS_OK;
+    // Not accepted for want of memory: the general path frees what it can and tries once more.
+    if (status != ANYHAL_STATUS_OUT_OF_MEMORY) return failed(plan, status, record.record, error);
+  }
+  return run_general(q, plan, g, r, error);
 }
 
 // What a warm call never needs, apart so that it carries no weight there.
@@ -334,28 +340,48 @@ struct Cold {
     Plan* plan = nullptr;
     const hal_status status = at_edge(error, [&] { plan = prepare(*q.device, g, r); });
     if (status != HAL_STATUS_OK) return status;
-    hal_status out;
-    if (!run_short(q, *plan, g.operand_count, r.refs, out, error))
-      out = run_general(q, *plan, g, r, error);
+    const hal_status ran = run(q, *plan, g, r, error);
     release(plan);
-    return out;
+    return ran;
   }
 };
 
 // The full way: any signature, by its hash.
-[[gnu::noinline]] hal_status find_and_run(ApiQueue& q, const Device* device, const Given& g,
-                                          PlanTable::Table& table, uint32_t place,
+[[gnu::noinline]] hal_status find_and_run(ApiQueue& q, const Given& g, uint32_t place,
                                           hal_error* error) {
   Resolved r;
-  if (!read(device, g, r)) return Cold::arguments(q, g, error);
-  const PlanEntry* entry = PlanTable::find(
-      table, r.hash, r.count, [&](const PlanEntry& e) { return matches(e, g, device->cells, r); });
-  if (!entry) return Cold::fresh(q, g, r, error);
-  table.recent[place].store(entry, std::memory_order_release);
-  if (r.outside || (r.shared && !apart(g, r))) return Cold::places(q, g, r, error);
-  hal_status out;
-  if (run_short(q, *entry->plan, g.operand_count, r.refs, out, error)) return out;
-  return run_general(q, *entry->plan, g, r, error);
+  if (!read(q.native, g, r)) return Cold::arguments(q, g, error);
+  Plan* plan = nullptr;
+  {
+    std::lock_guard guard(q.core->lock);
+    PlanTable::Table& table = q.plans->table();
+    const PlanEntry* entry = PlanTable::find(
+        table, r.hash, r.count, [&](const PlanEntry& e) { return matches(e, g, q.cells, r); });
+    if (entry) {
+      table.recent[place].store(entry, std::memory_order_release);
+      plan = entry->plan;
+      plan->retain();
+    }
+  }
+  if (!plan) return Cold::fresh(q, g, r, error);
+  const bool good = !r.outside && (!r.shared || apart(g, r));
+  const hal_status ran = good ? run(q, *plan, g, r, error) : Cold::places(q, g, r, error);
+  release(plan);
+  return ran;
+}
+
+// A warm call that failed; the queue's lock is held, and given back here.
+[[gnu::noinline]] hal_status failed_warm(ApiQueue& q, Plan& plan, const Given& g, uint32_t place,
+                                         anyhal_status status, const anyhal_error& record,
+                                         hal_error* error) {
+  plan.retain();
+  q.core->lock.unlock();
+  // Not accepted for want of memory: the other way frees what it can and tries once more.
+  const hal_status out = status == ANYHAL_STATUS_OUT_OF_MEMORY
+                             ? find_and_run(q, g, place, error)
+                             : failed(plan, status, record, error);
+  release(&plan);
+  return out;
 }
 
 }  // namespace
@@ -365,11 +391,11 @@ using namespace hal;
 
 extern "C" {
 
-hal_status hal_op(hal_queue* queue, uint32_t op, const hal_tensor* const* operands,
+hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* operands,
                   uint32_t input_count, uint32_t operand_count, const void* attributes,
                   uint32_t attributes_bytes, hal_error* error) {
-  const Slot* slot = handles(Kind::kQueue).find(queue);
-  if (__builtin_expect(!slot, 0)) return Cold::queue(queue, error);
+  const Slot* slot = handles(Kind::kQueue).find(handle);
+  if (__builtin_expect(!slot, 0)) return Cold::queue(handle, error);
   ApiQueue& q = *static_cast<ApiQueue*>(slot->object);
   const auto given = [&] {
     return Given{op, operands, input_count, operand_count, attributes, attributes_bytes};
@@ -378,22 +404,34 @@ hal_status hal_op(hal_queue* queue, uint32_t op, const hal_tensor* const* operan
       __builtin_expect(input_count > operand_count, 0) || __builtin_expect(!operands, 0) ||
       __builtin_expect(attributes_bytes && (!attributes || attributes_bytes > 512), 0))
     return Cold::arguments(q, given(), error);
-  const Pin pin;
-  PlanTable::Table& table = q.plans->table();
-  const uint64_t head = head_word(op, input_count, operand_count, attributes_bytes);
   const hal_tensor *const first = operands[0], *const second = operands[1];
-  if (__builtin_expect(!first, 0) || __builtin_expect(!second, 0) || __builtin_expect(q.cells, 0))
-    return find_and_run(q, q.native, given(), table, 0, error);
+  Queue& queue = *q.core;
+  if (__builtin_expect(!first, 0) || __builtin_expect(!second, 0) || __builtin_expect(q.cells, 0) ||
+      __builtin_expect(!queue.idles(), 0) || __builtin_expect(receipts_on(), 0))
+    return find_and_run(q, given(), 0, error);
+  const uint64_t head = head_word(op, input_count, operand_count, attributes_bytes);
   const uint32_t place = recent_place(op, *first, *second);
-  if (const PlanEntry* e = table.recent[place].load(std::memory_order_acquire)) {
-    anyhal_ref refs[kMaxOperands];
-    hal_status out;
-    if (recall(*e, head, q.native, operands, input_count, operand_count, attributes,
-               attributes_bytes, refs) &&
-        run_short(q, *e->plan, operand_count, refs, out, error))
-      return out;
+  // Under the queue's lock throughout, so that finding the plan and running it overlap.
+  anyhal_ref refs[kMaxOperands];
+  queue.lock.lock();
+  const PlanEntry* e = q.plans->table().recent[place].load(std::memory_order_acquire);
+  if (__builtin_expect(!e, 0) ||
+      __builtin_expect(!recall(*e, head, q.native, operands, input_count, operand_count, attributes,
+                               attributes_bytes, refs),
+                       0) ||
+      __builtin_expect(!e->plan->simple, 0)) {
+    queue.lock.unlock();
+    return find_and_run(q, given(), place, error);
   }
-  return find_and_run(q, q.native, given(), table, place, error);
+  anyhal_error record;
+  record.size = sizeof(record);
+  record.text[0] = 0, record.reason = 0;
+  const anyhal_status status = run_simple_locked(*e->plan, refs, operand_count, queue, &record);
+  if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) {
+    queue.lock.unlock();
+    return HAL_STATUS_OK;
+  }
+  return failed_warm(q, *e->plan, given(), place, status, record, error);
 }
 
 hal_status hal_tensor_dense(hal_buffer* buffer, uint64_t offset_bytes, int32_t dtype, int32_t rank,

@@ -1,4 +1,4 @@
-// The plans of one device by call signature: read without a lock, changed under one.
+// The plans of one device by call signature.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,36 +11,6 @@
 #include "core/plan.hpp"
 
 namespace hal {
-
-// A thread's count of entering and leaving: odd while it may hold entries of some table.
-struct alignas(64) PinRecord {
-  std::atomic<uint64_t> count{0};
-  std::atomic<bool> owned{false};
-};
-
-extern __thread PinRecord* t_pin_record __attribute__((tls_model("initial-exec")));
-PinRecord* make_pin_record();
-// Whether readers must fence by themselves: the kernel cannot do it for them (membarrier).
-extern const bool g_pin_fences;
-
-// While it lives, no entry that was found is freed. Not to be nested.
-class Pin {
- public:
-  Pin() : record_(t_pin_record ? t_pin_record : make_pin_record()) {
-    count_ = record_->count.load(std::memory_order_relaxed);
-    record_->count.store(count_ + 1, std::memory_order_relaxed);
-    if (g_pin_fences)
-      std::atomic_thread_fence(std::memory_order_seq_cst);
-    else
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-  }
-  ~Pin() { record_->count.store(count_ + 2, std::memory_order_release); }
-  Pin(const Pin&) = delete;
-
- private:
-  PinRecord* record_;
-  uint64_t count_;
-};
 
 // What tells one call from another: compared whole, since a hash is never the proof. Built for a
 // new call only; a warm one is compared where it lies.
@@ -59,14 +29,22 @@ struct PlanEntry {
   uint64_t words[];
 };
 
+// Read under the lock of any queue of the device, which a call takes anyway, so that reading shares
+// no line between queues. Changed under a mutex of its own: what a reader may still see is freed
+// after each queue's lock was free once.
 class PlanTable {
  public:
+  struct Table {
+    static constexpr uint32_t kRecent = 256;
+    // What was found last for a cheap hash; only entries of this table.
+    std::atomic<const PlanEntry*> recent[kRecent];
+    uint64_t mask;
+    std::atomic<PlanEntry*> slots[];
+  };
+
   PlanTable();
-
-  // The caller holds a Pin for as long as it uses a table or an entry of it.
-  struct Table;
+  // Good, with its entries, while the caller holds the lock of a queue.
   Table& table() const { return *table_.load(std::memory_order_acquire); }
-
   // The entry with that hash and number of words that `matches`, or null.
   template <class Matches>
   static const PlanEntry* find(const Table& t, uint64_t hash, uint32_t count,
@@ -76,29 +54,21 @@ class PlanTable {
       if (!e || (e->hash == hash && e->word_count == count && matches(*e))) return e;
     }
   }
-  // Takes over one reference of the plan; drops it where another thread was first.
-  void insert(const Signature& s, Plan* plan);
+  // Takes over one reference of the plan; drops it where another thread was first. The caller
+  // holds no queue's lock.
+  void insert(Device& device, const Signature& s, Plan* plan);
   uint64_t size() const { return used_; }
-
-  struct Table {
-    static constexpr uint32_t kRecent = 256;
-    // What was found last for a cheap hash; only entries of this table.
-    std::atomic<const PlanEntry*> recent[kRecent];
-    uint64_t mask;
-    std::atomic<PlanEntry*> slots[];
-  };
 
  private:
   static constexpr int kShift = 40;  // products have their best bits on top
-  // What may still be looked at by threads that were inside when it was taken out.
   struct Retired {
     Table* table;
     bool entries;  // they go as well
-    std::vector<std::pair<PinRecord*, uint64_t>> inside;
+    std::vector<Queue*> seen_by;
   };
   static Table* make_table(uint64_t slots);
   void place(Table& t, PlanEntry* entry);
-  void replace(uint64_t slots, bool keep_entries);
+  void replace(Device& device, uint64_t slots, bool keep_entries);
   void reclaim();
 
   std::atomic<Table*> table_;
