@@ -1,8 +1,10 @@
 /* What hal_op costs over calling the backend's op_enqueue directly, in the same run.
  * SPDX-License-Identifier: Apache-2.0
  *
- *     c_call LIBRARY DEVICE [BLOCKS]     prints one line: hal_op ns, direct ns, difference ns
+ *     gcc -O2 benchmarks/c_call.c $(anyhal config --cflags --libs) -ldl -o c_call
+ *     ./c_call LIBRARY DEVICE [BLOCKS]    prints one line: hal_op ns, direct ns, difference ns
  *
+ * LIBRARY is the device's backend (backends/cpu/libanyhal_cpu.so of the package and cpu).
  * The baseline opens the backend a second time by itself, prepares the same f32 8x8 product and
  * calls its slot. Blocks alternate in ABBA order over 64 operand sets; medians. The results of both
  * sides are compared.
@@ -71,8 +73,8 @@ static void no_span(void* c, uint64_t t, uint64_t b, uint64_t e, uint32_t d) {
 }
 static void no_note(void* c, const char* l, int64_t n) { (void)c, (void)l, (void)n; }
 static const anyhal_services services = {
-    sizeof services, 0,      NULL,   quiet,      say,     get,    put, run_all, one, no_get,
-    no_put,          no_setting, no_span, no_note};
+    sizeof services, 0,   NULL,   quiet,  say,        get,     put,
+    run_all,         one, no_get, no_put, no_setting, no_span, no_note};
 
 /* ---- both sides */
 
@@ -125,8 +127,8 @@ static void set_up_hal(const char* name) {
 static void set_up_direct(const char* library) {
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   anyhal_backend_main_fn entry;
-  const anyhal_hello hello = {sizeof hello, 0, ANYHAL_ABI_VERSION, ANYHAL_ABI_VERSION, &services,
-                              "direct", NULL, 0, 0};
+  const anyhal_hello hello = {
+      sizeof hello, 0, ANYHAL_ABI_VERSION, ANYHAL_ABI_VERSION, &services, "direct", NULL, 0, 0};
   anyhal_reply reply = {0};
   anyhal_device_info info = {0};
   anyhal_device* device;

@@ -78,6 +78,8 @@ void Device::lose(const std::string& text) {
 }
 
 void Device::bury_plan(anyhal_plan* plan) {
+  std::unique_lock ordered(order, std::defer_lock);
+  if (!synchronous) ordered.lock();
   Buried one{plan, {}};
   if (!synchronous && !lost)
     for (Queue* q : queues())
@@ -90,6 +92,8 @@ void Device::bury_plan(anyhal_plan* plan) {
 }
 
 void Device::collect_plans() {
+  std::unique_lock ordered(order, std::defer_lock);
+  if (!synchronous) ordered.lock();
   std::vector<anyhal_plan*> ready;
   {
     std::lock_guard guard(buried_lock);

@@ -49,6 +49,8 @@ struct HAL_API Device {
   // Every queue made so far; none is ever destroyed.
   std::vector<Queue*> queues();
   void add_queue(Queue* made);
+  // Devices with queues of their own: what is known of hazards and progress changes under this.
+  std::recursive_mutex order;
   std::mutex packing;  // of a constant: one thread makes the copy, others find it
   SpinLock buried_lock;
   std::vector<Buried> buried;

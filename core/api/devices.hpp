@@ -29,10 +29,9 @@ struct ApiDevice {
   // The device once it was opened, else null.
   Device* native() const { return native_.load(std::memory_order_acquire); }
 
-  // Order across the queues of a device that has queues of its own is kept under this.
-  std::mutex order;
   PlanTable plans;
-  std::vector<Queue*> spare_queues;  // released ones; guarded by order
+  std::mutex spare_mutex;
+  std::vector<Queue*> spare_queues;  // released ones
 
  private:
   std::atomic<Device*> native_{nullptr};

@@ -95,7 +95,7 @@ void read(ApiQueue& q, const Range& from, void* destination) {
   copy_bytes(*q.core, staging.operand(), source, cell ? from.buffer->bytes : from.bytes);
   const uint64_t value = q.core->submitted;
   lock.unlock();
-  wait_in_pieces(*q.device, *q.core, value, HAL_NO_LIMIT);
+  wait_in_pieces(*q.core, value, HAL_NO_LIMIT);
   lock.lock();
   q.core->require_good(value);
   std::memcpy(destination, staging.buffer->host + (cell ? from.offset : 0), from.bytes);
@@ -171,7 +171,7 @@ hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose, hal_buff
               " is none of hal_purpose");
     Device& device = *q.core->device;
     device.require_alive();
-    std::unique_lock<std::mutex> guard(q.lockable(), std::defer_lock);
+    std::unique_lock<std::recursive_mutex> guard(q.lockable(), std::defer_lock);
     if (!device.synchronous) guard.lock();  // whether a block is free is asked of its queues
     Buffer* b = device.memory.alloc(bytes, uint32_t(purpose), q.core);
     const anyhal_ref base = ref_of(device, {data_of(*b), b});

@@ -34,7 +34,7 @@ ApiQueue* queue_behind(const ApiGraph& graph) {
 
 Queue* take_queue(ApiDevice& d) {
   Device& native = d.opened();
-  std::lock_guard guard(d.order);
+  std::lock_guard guard(d.spare_mutex);
   if (d.spare_queues.empty()) return new Queue(&native);
   Queue* q = d.spare_queues.back();
   d.spare_queues.pop_back();
@@ -55,7 +55,7 @@ void require_submitted(ApiQueue& q, uint64_t value) {
 
 // What a wait for everything reports: each failure once.
 void wait_for_all(ApiQueue& q, uint64_t limit_ns) {
-  wait_in_pieces(*q.device, *q.core, submitted(q), limit_ns);
+  wait_in_pieces(*q.core, submitted(q), limit_ns);
   if (q.core->device->synchronous) return;
   std::lock_guard guard(q.lockable());
   q.core->wait_all(limit_ns);
@@ -67,7 +67,7 @@ ApiQueue& queue_of(const void* queue, const char* argument) {
   return *static_cast<ApiQueue*>(slot_of(queue, Kind::kQueue, argument).object);
 }
 
-void wait_in_pieces(ApiDevice& device, Queue& queue, uint64_t value, uint64_t limit_ns) {
+void wait_in_pieces(Queue& queue, uint64_t value, uint64_t limit_ns) {
   if (queue.device->synchronous) return queue.device->require_alive();
   const uint64_t begin = now_ns();
   for (;;) {
@@ -75,7 +75,7 @@ void wait_in_pieces(ApiDevice& device, Queue& queue, uint64_t value, uint64_t li
     const uint64_t left =
         limit_ns == HAL_NO_LIMIT ? kPieceNs : limit_ns - std::min(spent, limit_ns);
     try {
-      std::lock_guard guard(device.order);
+      std::lock_guard guard(queue.device->order);
       return queue.wait(value, std::min(left, kPieceNs));
     } catch (const Error& e) {
       if (e.status != ANYHAL_STATUS_TIMEOUT || left == 0) throw;
@@ -84,7 +84,7 @@ void wait_in_pieces(ApiDevice& device, Queue& queue, uint64_t value, uint64_t li
   }
 }
 
-std::unique_lock<std::mutex> settle(ApiQueue& q, Buffer& b, bool for_write) {
+std::unique_lock<std::recursive_mutex> settle(ApiQueue& q, Buffer& b, bool for_write) {
   std::unique_lock lock(q.lockable());
   if (q.core->device->synchronous) return lock;
   const auto pending = [&]() -> Use {
@@ -95,7 +95,7 @@ std::unique_lock<std::mutex> settle(ApiQueue& q, Buffer& b, bool for_write) {
   };
   for (Use use = pending(); use.queue; use = pending()) {
     lock.unlock();
-    wait_in_pieces(*q.device, *use.queue, use.value, HAL_NO_LIMIT);
+    wait_in_pieces(*use.queue, use.value, HAL_NO_LIMIT);
     lock.lock();
   }
   wait_idle(b, for_write);  // reports what failed; nothing is left to wait for
@@ -138,7 +138,7 @@ hal_status hal_queue_release(hal_queue* queue, hal_error* error) {
     const std::unique_ptr<ApiQueue> q(static_cast<ApiQueue*>(handles(Kind::kQueue).remove(queue)));
     if (!q) slot_of(queue, Kind::kQueue, "queue");  // another thread was first
     const auto give_back = [&] {
-      std::lock_guard guard(q->device->order);
+      std::lock_guard guard(q->device->spare_mutex);
       q->device->spare_queues.push_back(q->core);
     };
     try {
@@ -175,9 +175,9 @@ hal_status hal_queue_wait_for(hal_queue* queue, hal_queue* source, uint64_t valu
     if (from_device.synchronous) return;  // what was submitted is done
     if (to_device.synchronous || to_device.instance != from_device.instance ||
         !to_device.instance->has_queue_wait)
-      return wait_in_pieces(*from.device, *from.core, value, HAL_NO_LIMIT);
-    std::unique_lock first(q.device->order, std::defer_lock);
-    std::unique_lock second(from.device->order, std::defer_lock);
+      return wait_in_pieces(*from.core, value, HAL_NO_LIMIT);
+    std::unique_lock first(to_device.order, std::defer_lock);
+    std::unique_lock second(from_device.order, std::defer_lock);
     if (q.device == from.device)
       first.lock();
     else
@@ -206,7 +206,7 @@ hal_status hal_queue_wait(hal_queue* queue, uint64_t value, uint64_t limit_ns, h
     ApiQueue& q = queue_of(queue);
     if (value == HAL_NO_LIMIT) return wait_for_all(q, limit_ns);
     require_submitted(q, value);
-    wait_in_pieces(*q.device, *q.core, value, limit_ns);
+    wait_in_pieces(*q.core, value, limit_ns);
     if (q.core->device->synchronous) return;
     std::lock_guard guard(q.lockable());
     q.core->require_good(value);
@@ -259,7 +259,7 @@ hal_status hal_graph_release(hal_graph* graph, hal_error* error) {
     ApiQueue* q = queue_behind(*g);
     if (!q) return;  // its release has waited for all work
     if (!g->core.capturing && !q->core->device->lost)
-      wait_in_pieces(*q->device, *q->core, submitted(*q), HAL_NO_LIMIT);
+      wait_in_pieces(*q->core, submitted(*q), HAL_NO_LIMIT);
     std::lock_guard guard(q->lockable());
     if (g->core.capturing) g->core.abort();
   });

@@ -143,9 +143,7 @@ def test_the_cache_folder_is_where_it_is_looked_for(
     build: Build, play: Play, registry: Registry, tmp_path: Path
 ) -> None:
     shutil.copy(registry(), tmp_path / "registry.tsv")
-    given = _select(
-        build, play, registry(), "cpu", ANYHAL_REGISTRY="", ANYHAL_CACHE=str(tmp_path)
-    )
+    given = _select(build, play, registry(), "cpu", ANYHAL_REGISTRY="", ANYHAL_CACHE=str(tmp_path))
     assert given[:2] == ["ok", "none"] and given[2].startswith("cpu:0")
 
 
