@@ -8,28 +8,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
-
-Build = Callable[..., Path]
-Play = Callable[..., "subprocess.CompletedProcess[str]"]
-Registry = Callable[..., Path]
-
-
-def package() -> Path:
-    """The installed package's folder; without a compiled core in it nothing here can run."""
-    import anyhal
-
-    folder = Path(anyhal.__file__).resolve().parent
-    if not (folder / "libanyhal.so").is_file():
-        pytest.skip("anyhal runs from its source folder, without libanyhal.so; pip install .")
-    return folder
+from c_programs import HERE, WARNINGS, Build, Play, Registry, package
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from conftest import ROOT, WARNINGS, Build, Play, package
+from c_programs import ROOT, WARNINGS, Build, Play, package
 
 sys.path.insert(0, str(ROOT / "tools"))
 import symbols

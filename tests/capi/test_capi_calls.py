@@ -7,8 +7,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-
-from conftest import ROOT, Build, Play, Registry
+from c_programs import ROOT, Build, Play, Registry
 
 DEVICES = ["cpu", "cpu_ref", "dayone"]
 SCRIPTS = ["mode=sync", "mode=async", "memory=cell", "mode=async; memory=cell"]

@@ -11,12 +11,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from c_programs import ROOT, Build, Play, Registry, package
 
 from anyhal.errors import NotFoundError
 from anyhal.runtime.discovery import BackendRecord
 from anyhal.runtime.manifest import Manifest
 from anyhal.runtime.registry import registry_text, write_registry
-from conftest import ROOT, Build, Play, Registry, package
 
 CORE = ROOT / "core" / "api"
 HASH = "0" * 64
