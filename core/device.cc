@@ -63,16 +63,28 @@ Device::Device(Instance* in, const ListedDevice& listed, std::string device_name
 
 void Device::lose(const anyhal_error& error) { lose(said(error, *instance)); }
 
+std::vector<Queue*> Device::queues() {
+  std::lock_guard guard(queues_lock_);
+  return queues_;
+}
+
+void Device::add_queue(Queue* made) {
+  std::lock_guard guard(queues_lock_);
+  queues_.push_back(made);
+}
+
 void Device::lose(const std::string& text) {
   if (lost.exchange(true)) return;
   lost_text = text;
-  for (Queue* q : queues) q->update_plain();  // the general path answers for it
+  for (Queue* q : queues()) q->update_plain();  // the general path answers for it
 }
 
 void Device::bury_plan(anyhal_plan* plan) {
+  std::unique_lock ordered(order, std::defer_lock);
+  if (!synchronous) ordered.lock();
   Buried one{plan, {}};
   if (!synchronous && !lost)
-    for (Queue* q : queues)
+    for (Queue* q : queues())
       if (q->completed.load() < q->submitted) one.uses.push_back({q, q->submitted});
   {
     std::lock_guard guard(buried_lock);
@@ -82,6 +94,8 @@ void Device::bury_plan(anyhal_plan* plan) {
 }
 
 void Device::collect_plans() {
+  std::unique_lock ordered(order, std::defer_lock);
+  if (!synchronous) ordered.lock();
   std::vector<anyhal_plan*> ready;
   {
     std::lock_guard guard(buried_lock);

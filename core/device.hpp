@@ -42,12 +42,16 @@ struct HAL_API Device {
   Counters counters;
   Memory memory;
   Queue* queue = nullptr;  // the default one
-  std::vector<Queue*> queues;
   struct Buried {
     anyhal_plan* plan;
     std::vector<Use> uses;
   };
-  std::mutex packing;  // of constants, see Buffer::packed
+  // Every queue made so far; none is ever destroyed.
+  std::vector<Queue*> queues();
+  void add_queue(Queue* made);
+  // Devices with queues of their own: what is known of hazards and progress changes under this.
+  std::recursive_mutex order;
+  std::mutex packing;  // of a constant: one thread makes the copy, others find it
   SpinLock buried_lock;
   std::vector<Buried> buried;
 
@@ -60,6 +64,10 @@ struct HAL_API Device {
   void collect_plans();
   // One of the contract's texts or numbers; empty where the slot is absent or refuses.
   std::vector<uint8_t> query(uint32_t key, uint64_t argument = 0) const;
+
+ private:
+  SpinLock queues_lock_;
+  std::vector<Queue*> queues_;
 };
 
 HAL_API std::vector<Device*> all_devices();

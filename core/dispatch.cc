@@ -264,16 +264,16 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
 
 // ---- receipts
 
+std::atomic<bool> g_receipts{false};
+
 namespace {
 constexpr uint64_t kRing = 4096;
-std::atomic<bool> g_receipts{false};
 SpinLock g_ring_lock;
 Receipt g_ring[kRing];
 uint64_t g_written = 0;
 }  // namespace
 
 void set_receipts(bool on) { g_receipts.store(on); }
-bool receipts_on() { return g_receipts.load(std::memory_order_relaxed); }
 
 void record_receipt(const Plan& plan, int32_t status, uint64_t time_ns) {
   std::lock_guard guard(g_ring_lock);

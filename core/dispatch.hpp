@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/plan.hpp"
@@ -29,9 +30,10 @@ inline uint64_t data_of(const Buffer& b) {
 // The general path; throws Error. While the queue captures, records instead of running.
 HAL_API void run_plan(Plan& plan, const Operand* operands, Queue& queue);
 
-// The short path for a simple plan on an idle synchronous queue: refs, one indirect call.
-inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t count, Queue& queue,
-                                anyhal_error* error) {
+// The short path for a simple plan on an idle synchronous queue: refs, one indirect call. The
+// caller holds the queue's lock.
+inline anyhal_status run_simple_locked(Plan& plan, const anyhal_ref* refs, uint32_t count,
+                                       Queue& queue, anyhal_error* error) {
   anyhal_call call;
   call.size = sizeof(call);
   call.flags = 0;
@@ -42,11 +44,16 @@ inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t cou
   call.extent_count = 0;
   call.workspace = {0, 0};
   call.reserved = 0;
-  queue.lock.lock();
   const anyhal_status status = plan.enqueue(queue.handle, plan.handle, &call, error);
   queue.accept(status == ANYHAL_STATUS_OK);
-  queue.lock.unlock();
   plan.calls.store(plan.calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  return status;
+}
+inline anyhal_status run_simple(Plan& plan, const anyhal_ref* refs, uint32_t count, Queue& queue,
+                                anyhal_error* error) {
+  queue.lock.lock();
+  const anyhal_status status = run_simple_locked(plan, refs, count, queue, error);
+  queue.lock.unlock();
   return status;
 }
 
@@ -68,7 +75,8 @@ struct Receipt {
 };
 // Off by default; on: each run leaves a record (and its time) in a ring of the last 4096.
 HAL_API void set_receipts(bool on);
-HAL_API bool receipts_on();
+extern HAL_API std::atomic<bool> g_receipts;
+inline bool receipts_on() { return g_receipts.load(std::memory_order_relaxed); }
 HAL_API std::vector<Receipt> read_receipts();
 void record_receipt(const Plan& plan, int32_t status, uint64_t time_ns);
 HAL_API uint64_t now_ns();

@@ -11,13 +11,18 @@ namespace hal {
 class SpinLock {
  public:
   void lock() {
-    for (int spins = 0; locked_.exchange(true, std::memory_order_acquire); ++spins)
-      if (spins > 100) sched_yield();
+    if (__builtin_expect(locked_.exchange(true, std::memory_order_acquire), 0)) wait();
   }
   bool try_lock() { return !locked_.exchange(true, std::memory_order_acquire); }
   void unlock() { locked_.store(false, std::memory_order_release); }
 
  private:
+  // Apart, so that callers keep their registers.
+  [[gnu::noinline, gnu::cold]] void wait() {
+    for (int spins = 0; locked_.exchange(true, std::memory_order_acquire); ++spins)
+      if (spins > 100) sched_yield();
+  }
+
   std::atomic<bool> locked_{false};
 };
 

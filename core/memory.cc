@@ -237,8 +237,10 @@ void Memory::release_block(Buffer* b) {
 }
 
 void Memory::reclaim() {
+  std::unique_lock ordered(device_->order, std::defer_lock);
+  if (!device_->synchronous) ordered.lock();
   device_->require_alive();
-  for (Queue* q : device_->queues) q->wait(q->submitted);
+  for (Queue* q : device_->queues()) q->wait(q->submitted);
   device_->collect_plans();
   collect_foreign();
   trim();

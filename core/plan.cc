@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <mutex>
 
 namespace hal {
@@ -21,9 +22,9 @@ namespace {
 constexpr uint64_t kMaxPlans = 4096;
 
 std::mutex g_plans_mutex;
-std::vector<Plan*>& plans() {
-  static auto* v = new std::vector<Plan*>;
-  return *v;
+std::map<uint64_t, Plan*>& plans() {  // by id
+  static auto* m = new std::map<uint64_t, Plan*>;
+  return *m;
 }
 
 std::vector<Retired>& retired() {
@@ -85,7 +86,7 @@ Plan* track(Plan* plan) {
   static uint64_t next_id = 1;
   std::lock_guard lock(g_plans_mutex);
   plan->id = next_id++;
-  plans().push_back(plan);
+  plans().emplace(plan->id, plan);
   return plan;
 }
 
@@ -169,7 +170,7 @@ void release(Plan* plan) {
   if (!plan || plan->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   {
     std::lock_guard lock(g_plans_mutex);
-    std::erase(plans(), plan);
+    plans().erase(plan->id);
     retire(*plan);
   }
   if (plan->composite) {
@@ -190,7 +191,7 @@ std::vector<Retired> retired_plans() {
 std::vector<Plan*> retained_plans() {
   std::lock_guard lock(g_plans_mutex);
   std::vector<Plan*> alive;
-  for (Plan* p : plans()) {
+  for (const auto& [id, p] : plans()) {
     // The last reference may be gone, and its holder about to wait for this lock.
     uint32_t seen = p->refs.load(std::memory_order_relaxed);
     while (seen && !p->refs.compare_exchange_weak(seen, seen + 1, std::memory_order_relaxed)) {

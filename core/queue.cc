@@ -22,7 +22,7 @@ void make_handle(Queue& q) {
 Queue::Queue(Device* d) : device(d) {
   make_handle(*this);
   update_plain();
-  d->queues.push_back(this);
+  d->add_queue(this);
 }
 
 uint64_t Queue::signal() {

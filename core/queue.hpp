@@ -25,7 +25,7 @@ struct HAL_API Queue {
   uint64_t signalled = 0;  // highest value given to queue_signal
   std::atomic<uint64_t> completed{0};
   Graph* capture = nullptr;
-  bool plain = false;  // synchronous, not capturing: the short path applies
+  std::atomic<bool> plain{false};  // synchronous, not capturing: the short path applies
   // Calls whose values will never come, with what the backend said.
   struct Failure {
     uint64_t first, last;
@@ -34,6 +34,7 @@ struct HAL_API Queue {
   std::vector<Failure> failures;
   size_t reported = 0;
 
+  bool idles() const { return plain.load(std::memory_order_relaxed); }
   void update_plain() { plain = device->synchronous && !capture && !device->lost; }
   // Submits everything so far; returns the value that marks it.
   uint64_t signal();

@@ -78,7 +78,7 @@ Table& table() {
 
 void sweep(Table& t) {
   for (auto it = t.specs.begin(); it != t.specs.end();)
-    it = it->second->refs.load(std::memory_order_relaxed) == 0 ? t.specs.erase(it) : std::next(it);
+    it = it->second->refs.load(std::memory_order_acquire) == 0 ? t.specs.erase(it) : std::next(it);
   t.sweep_at = std::max<size_t>(4096, 2 * t.specs.size());
 }
 

@@ -27,7 +27,7 @@ struct alignas(64) Spec {
   mutable std::atomic<int64_t> refs{0};
 
   void retain() const { refs.fetch_add(1, std::memory_order_relaxed); }
-  void release() const { refs.fetch_sub(1, std::memory_order_relaxed); }
+  void release() const { refs.fetch_sub(1, std::memory_order_release); }
 };
 
 struct Block {

@@ -1,8 +1,9 @@
 """Writes what is generated from the op registry; --check only compares and fails on a difference.
 SPDX-License-Identifier: Apache-2.0
 
-From src/anyhal/ops: include/anyhal/ops.h, src/anyhal/functions.py, docs/reference/ops/*.md (there,
-who runs an op fused is read from the rows of the backends).
+From src/anyhal/ops: include/anyhal/ops.h and hal_ops.h, core/api/op_table.inc,
+src/anyhal/functions.py, docs/reference/ops/*.md (there, who runs an op fused is read from the rows
+of the backends).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _package.__path__ = [str(ROOT / "src" / "anyhal")]
 sys.modules["anyhal"] = _package
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import generate_c  # noqa: E402
 import op_pages  # noqa: E402
 
 from anyhal import ops  # noqa: E402
-from anyhal.ops import _record  # noqa: E402
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec  # noqa: E402
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"
@@ -42,31 +43,13 @@ def made_from(source: str) -> str:
 # --------------------------------------------------------------------------- include/anyhal/ops.h
 
 
-def c_enum(name: str, values: Mapping[str, int]) -> str:
-    prefix = f"ANYHAL_{name.upper()}_"
-    rows = "".join(f"  {prefix}{word.upper()} = {number},\n" for word, number in values.items())
-    return f"typedef enum anyhal_{name} {{\n{rows}}} anyhal_{name};\n"
-
-
-def c_record(spec: OpSpec) -> str:
-    rows = [("uint32_t", "size"), ("uint32_t", "flags")]
-    rows += [(c_type, name) for c_type, name, _ in _record.fields(spec)]
-    body = "".join(f"  {c_type} {name};\n" for c_type, name in rows)
-    return f"typedef struct anyhal_attrs_{spec.name} {{\n{body}}} anyhal_attrs_{spec.name};\n"
-
-
 def header() -> str:
-    enums: dict[str, Mapping[str, int]] = {"op": {spec.name: spec.id for spec in SPECS}}
-    for attr in (a for spec in SPECS for a in spec.attrs if a.c_enum):
-        if enums.setdefault(attr.c_enum, attr.choices) != attr.choices:
-            raise SystemExit(f"two attributes disagree about the enumeration {attr.c_enum!r}")
     parts = [
         "/* Op ids, enumerations and attribute records of the registry.\n"
         f" * {SPDX}\n * {made_from('src/anyhal/ops')} */\n"
         "#ifndef ANYHAL_OPS_H_\n#define ANYHAL_OPS_H_\n\n#include <stdint.h>\n",
         f"#define ANYHAL_REGISTRY_VERSION {ops.REGISTRY_VERSION}u\n",
-        *(c_enum(name, values) for name, values in enums.items()),
-        *(c_record(spec) for spec in SPECS if _record.fields(spec)),
+        *generate_c.declarations("anyhal"),
         "#endif /* ANYHAL_OPS_H_ */\n",
     ]
     return "\n".join(parts)
@@ -279,6 +262,8 @@ def outputs() -> dict[Path, str]:
     docs = ROOT / "docs" / "reference" / "ops"
     return {
         ROOT / "include" / "anyhal" / "ops.h": header(),
+        ROOT / "include" / "anyhal" / "hal_ops.h": generate_c.header(),
+        ROOT / "core" / "api" / "op_table.inc": generate_c.table(),
         ROOT / "src" / "anyhal" / "functions.py": functions(),
         docs / "index.md": index(),
         **{docs / f"{spec.name}.md": page(spec) for spec in SPECS},

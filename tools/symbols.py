@@ -66,6 +66,16 @@ def violations(path: Path) -> list[str]:
     return found
 
 
+def core_violations(path: Path, declared: set[str]) -> list[str]:
+    """What the core exports beside its own C++ (namespace hal, for the binding and the tests) and
+    the calls of hal.h, or fails to export of them."""
+    exported = {s.name for s in dynamic_symbols(path) if s.defined}
+    plain = {name for name in exported if not name.startswith("_Z")}
+    found = [f"{path}: exports {name}, which hal.h does not declare" for name in plain - declared]
+    found += [f"{path}: does not export {name} of hal.h" for name in declared - exported]
+    return sorted(found)
+
+
 def main() -> int:
     found = [v for name in sys.argv[1:] for v in violations(Path(name))]
     print("\n".join(found) if found else f"{len(sys.argv) - 1} libraries export one symbol each")

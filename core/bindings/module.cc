@@ -174,7 +174,7 @@ void bind_devices(nb::module_& m) {
           [](Device& d) {
             d.require_alive();
             std::exception_ptr first;
-            for (Queue* q : d.queues) try {
+            for (Queue* q : d.queues()) try {
                 q->wait_all();
               } catch (...) {
                 if (!first) first = std::current_exception();

@@ -374,7 +374,7 @@ PyObject* execute_as(Plan& plan, const Parsed& p, int given, Queue& queue) {
   if (!outs.made) return nullptr;
   const int out_count = kCount ? kCount : given;
   const uint32_t n = uint32_t(p.count + out_count);
-  if (plan.simple && queue.plain && !receipts_on()) {
+  if (plan.simple && queue.idles() && !receipts_on()) {
     anyhal_ref refs[kMaxOperands];
     for (int i = 0; i < p.count; ++i)
       refs[i] = p.arrays[i] ? ref_of(*plan.device,

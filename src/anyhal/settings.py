@@ -133,6 +133,16 @@ THREADS = Setting[int | None](
     _threads,
     "write a count, such as 2",
 )
+REGISTRY = Setting[Path | None](
+    "ANYHAL_REGISTRY",
+    "file",
+    None,
+    "registry.tsv in the cache folder",
+    "The registry file that `anyhal devices --write-registry` writes and C programs read;"
+    " absolute.",
+    _absolute,
+    "write an absolute path, such as /etc/anyhal/registry.tsv",
+)
 VISIBLE_DEVICES = Setting[tuple[str, ...] | None](
     "ANYHAL_VISIBLE_DEVICES",
     "names",
@@ -182,6 +192,7 @@ TABLE: tuple[Setting[object], ...] = (
     DEBUG_POOL,
     FAKE,
     LOG,
+    REGISTRY,
     THREADS,
     VISIBLE_DEVICES,
 )

@@ -8,8 +8,10 @@ Answer matmul_epilogue_fits(const Desc& desc) {
   Answer count = operands_are(desc, 5, 2);
   if (!count.yes()) return count;
   auto attributes = sdk::attributes<anyhal_attrs_matmul_epilogue>(desc);
-  return all({dtypes_equal(desc, 1, 0), product_dims_fit(desc),
-              epilogue_fits(desc, attributes.activation)});
+  // The epilogue's check looks at the output's last dim, so that there must be one.
+  Answer dims = product_dims_fit(desc);
+  if (!dims.yes()) return dims;
+  return all({dtypes_equal(desc, 1, 0), epilogue_fits(desc, attributes.activation)});
 }
 
 void matmul_epilogue(const Call& call) {

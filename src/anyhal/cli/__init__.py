@@ -22,7 +22,7 @@ from anyhal.errors import HalError, InvalidArgumentError
 
 __all__ = ["main"]
 
-COMMANDS = ("devices", "explain", "run")
+COMMANDS = ("config", "devices", "explain", "run")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _WRITE_FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -19,10 +20,30 @@ def devices(
         bool, typer.Option("--capabilities", help="List what each device declares it can run.")
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+    write_registry: Annotated[
+        bool,
+        typer.Option("--write-registry", help="Write the file that C programs find backends by."),
+    ] = False,
+    registry: Annotated[
+        Path | None,
+        typer.Option(help="Where --write-registry writes; else where C programs look."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="With --write-registry: an uncertified backend to be chosen unnamed."),
+    ] = None,
 ) -> None:
     """List the devices found, and the backends that were refused with the reason."""
     import anyhal as hal
     from anyhal.runtime.device import facts as find_facts
+
+    if write_registry:
+        from anyhal.runtime.registry import write_registry as write
+
+        print(write(registry, allow or ()))
+        return
+    if registry is not None or allow:
+        raise typer.BadParameter("--registry and --allow go with --write-registry")
 
     facts = find_facts()
     rows = {d.name: hal.device(d.name).capabilities() for d in facts.devices if capabilities}

@@ -1,0 +1,345 @@
+// Trust, loading and the built-in policy: routing/policy.py without decompositions and copies.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/api/devices.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "core/api/names.hpp"
+#include "core/api/sha256.hpp"
+#include "core/process.hpp"
+
+namespace hal {
+namespace {
+
+struct State {
+  std::recursive_mutex mutex;  // loading, choosing; never held while an op runs
+  std::string path;
+  bool read = false;
+  std::vector<ApiBackend*> backends;
+  std::atomic<ApiDevice*> chosen{nullptr};
+};
+State& state() {
+  static auto* s = new State;
+  return *s;
+}
+
+[[noreturn]] void refuse(const Registered& row, anyhal_status status, int32_t reason,
+                         const std::string& why) {
+  throw Error(status, "backend '" + row.name + "' was not loaded from " + row.path + ": " + why,
+              reason);
+}
+
+// The file is still the one that Python found and trusted.
+void require_trusted(const Registered& row) {
+  const std::string again = "; run `anyhal devices --write-registry`";
+  const std::string abi = std::to_string(ANYHAL_ABI_MAJOR) + "." + std::to_string(ANYHAL_ABI_MINOR);
+  if (row.state == kStates[std::size(kStates) - 1])
+    refuse(row, ANYHAL_STATUS_UNSUPPORTED, HAL_REASON_STATE,
+           "it is quarantined: it failed a check on this machine; repair it" + again);
+  if (row.abi != abi)
+    refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_NONE,
+           "it is for contract " + row.abi + ", this core loads " + abi + " only; rebuild it");
+  struct stat info;
+  if (stat(row.path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+    refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE,
+           "there is no such file; install it" + again);
+  const std::string writer = writable_by_others(row.path, false);
+  if (!writer.empty())
+    refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_UNTRUSTED,
+           writer + "; take that right away (chmod go-w)");
+  const std::string hash = sha256_of_file(row.path);
+  if (hash.empty())
+    refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE,
+           std::string("it cannot be read: ") + std::strerror(errno) + "; repair it");
+  if (hash != row.sha256)
+    refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_HASH,
+           "its hash " + hash.substr(0, 16) + " is not the registered " + row.sha256.substr(0, 16) +
+               ": it was changed; install it again, or trust it" + again);
+}
+
+std::string identity_of(const anyhal_device_info& info) {
+  char text[40] = "";
+  bool known = false;
+  for (int i = 0; i < 16; ++i) {
+    std::snprintf(text + 2 * i, 3, "%02x", info.uuid[i]);
+    known |= info.uuid[i] != 0;
+  }
+  if (known) return text;
+  if (!info.pci_domain && !info.pci_function) return "";
+  std::snprintf(text, sizeof(text), "%04x:%02x:%02x.%u", info.pci_domain,
+                info.pci_function >> 8 & 0xff, info.pci_function >> 3 & 31, info.pci_function & 7);
+  return text;
+}
+
+void add_devices(ApiBackend& b) {
+  std::vector<ListedDevice> listed = b.instance->list_devices();
+  for (uint32_t i = 0; i < listed.size(); ++i) {
+    auto* d = new ApiDevice;
+    d->backend = &b, d->index = i, d->listed = std::move(listed[i]);
+    d->name = b.row.name + ":" + std::to_string(i);
+    d->identity = identity_of(d->listed.info);
+    d->handle =
+        static_cast<hal_device*>(handles(Kind::kDevice).add([&](Slot& slot) { slot.object = d; }));
+    b.devices.push_back(d);
+  }
+}
+
+// Loads a backend once; its failure is kept and costs only itself.
+void load(ApiBackend& b) {
+  if (std::exchange(b.tried, true)) return;
+  try {
+    require_trusted(b.row);
+    b.instance = load_instance(b.row.path, b.row.name, b.row.settings);
+    add_devices(b);
+  } catch (const Error& why) {
+    b.refusal = why;
+  }
+}
+
+bool usually_routed(const ApiBackend& b) {
+  return b.row.allowed || std::strcmp(b.row.state.c_str(), kStates[3]) != 0;
+}
+
+bool visible(const ApiDevice& d) {
+  const char* names = environment("ANYHAL_VISIBLE_DEVICES");
+  if (!names) return true;
+  for (const std::string& name : split_names(names, ','))
+    if (names_device(name, d.backend->row.name, d.index) ||
+        (!d.identity.empty() && name == d.identity))
+      return true;
+  return false;
+}
+
+// Why it cannot be used whoever asks.
+std::string unusable(const ApiDevice& d) {
+  if (!visible(d)) return "ANYHAL_VISIBLE_DEVICES leaves it out";
+  const Device* native = d.native();
+  return native && native->lost ? "it was lost: " + native->lost_text : "";
+}
+
+// Sort key, best first; the steps of routing/policy.py.
+auto preference(const ApiDevice& d) {
+  const anyhal_device_info& info = d.listed.info;
+  const auto rank = std::find(std::begin(kStates), std::end(kStates), d.backend->row.state);
+  return std::tuple(info.flags & ANYHAL_DEVICE_DISPLAY_ONLY, -int64_t(d.backend->row.rank),
+                    info.flags & ANYHAL_DEVICE_INTEGRATED, rank - std::begin(kStates),
+                    -int64_t(d.listed.kinds[0].heap_bytes), d.index, d.name);
+}
+
+void sort(std::vector<ApiDevice*>& devices) {
+  std::sort(devices.begin(), devices.end(),
+            [](const ApiDevice* a, const ApiDevice* b) { return preference(*a) < preference(*b); });
+}
+
+std::string near_names(const std::string& name) {
+  std::vector<std::string> known;
+  for (const ApiBackend* b : state().backends) {
+    known.push_back(b->row.name);
+    for (const ApiDevice* d : b->devices) known.push_back(d->name);
+  }
+  const std::string near = nearest(name, known);
+  return near.empty() ? "" : ", did you mean " + near + "?";
+}
+
+// The best usable device that one name gives, or null and why there is none.
+ApiDevice* first_usable(const std::string& name, std::string& why, std::optional<Error>& refused) {
+  std::vector<ApiDevice*> found;
+  for (ApiBackend* b : state().backends) {
+    if (!is_device_name(name)) load(*b);  // it may be an identity
+    if (!names_backend(name, b->row.name)) {
+      for (ApiDevice* d : b->devices)
+        if (!d->identity.empty() && d->identity == name) found.push_back(d);
+      continue;
+    }
+    load(*b);
+    if (b->refusal) {
+      why = b->refusal->text, refused = refused ? refused : b->refusal;
+      return nullptr;
+    }
+    for (ApiDevice* d : b->devices)
+      if (names_device(name, b->row.name, d->index)) found.push_back(d);
+    if (b->devices.empty()) why = "backend " + b->row.name + " finds no device";
+  }
+  sort(found);
+  for (ApiDevice* d : found) {
+    const std::string blocked = unusable(*d);
+    if (blocked.empty()) return d;
+    if (why.empty()) why = d->name + " cannot be used: " + blocked;
+  }
+  if (why.empty()) why = name + " is not in the registry" + near_names(name);
+  return nullptr;
+}
+
+}  // namespace
+
+Device& ApiDevice::opened() {
+  if (Device* d = native()) return *d;
+  std::lock_guard guard(opening_);
+  if (Device* d = native()) return *d;
+  Device* d = open_device(backend->instance, listed.info.id, name);
+  native_.store(d, std::memory_order_release);
+  return *d;
+}
+
+void need_registry(const char* path) {
+  State& s = state();
+  std::lock_guard guard(s.mutex);
+  if (s.read) {
+    if (path && s.path != path)
+      invalid("cannot read the registry " + std::string(path) + ": this process uses " + s.path +
+                  "; name the file before any other call",
+              HAL_REASON_REGISTRY);
+    return;
+  }
+  apply_environment();
+  const std::string file = path ? path : registry_path();
+  for (Registered& row : read_registry(file)) {
+    s.backends.push_back(new ApiBackend);
+    s.backends.back()->row = std::move(row);
+  }
+  s.path = file, s.read = true;
+  watch_forks();
+}
+
+ApiDevice& find_device(const char* names) {
+  need_registry();
+  std::lock_guard guard(state().mutex);
+  if (!names) {
+    for (ApiBackend* b : state().backends)
+      if (usually_routed(*b)) load(*b);
+    std::vector<ApiDevice*> all;
+    for (ApiBackend* b : state().backends)
+      for (ApiDevice* d : b->devices)
+        if (not_eligible(*d).empty()) all.push_back(d);
+    if (all.empty()) {
+      std::string text = "no device may be chosen without being named";
+      for (const std::string& one : refusals()) text += "; " + one;
+      throw Error(ANYHAL_STATUS_NOT_FOUND, text + "; the registry is " + state().path);
+    }
+    sort(all);
+    return *all[0];
+  }
+  const std::vector<std::string> parts = split_names(names, '|');
+  if (std::any_of(parts.begin(), parts.end(), [](const auto& p) { return p.empty(); }))
+    invalid(std::string("cannot select a device from '") + names +
+            "': a name is missing; write chip or chip:index, several separated by '|'");
+  std::string passed;
+  std::optional<Error> refused;
+  for (const std::string& part : parts) {
+    std::string why;
+    if (ApiDevice* d = first_usable(part, why, refused)) return *d;
+    passed += (passed.empty() ? "" : "; ") + why;
+  }
+  throw Error(refused ? refused->status : ANYHAL_STATUS_NOT_FOUND,
+              std::string("cannot select a device from '") + names + "': " + passed +
+                  "; the registry is " + state().path,
+              refused ? refused->reason : int32_t(HAL_REASON_NONE));
+}
+
+ApiDevice& default_device() {
+  if (ApiDevice* d = state().chosen.load(std::memory_order_acquire)) return *d;
+  ApiDevice& d = find_device(nullptr);
+  ApiDevice* none = nullptr;
+  state().chosen.compare_exchange_strong(none, &d);
+  return none ? *none : d;
+}
+
+void set_default_device(ApiDevice& device) { state().chosen.store(&device); }
+
+std::vector<ApiDevice*> ranked_devices() {
+  need_registry();
+  std::lock_guard guard(state().mutex);
+  std::vector<ApiDevice*> eligible, others;
+  for (ApiBackend* b : state().backends) {
+    load(*b);
+    for (ApiDevice* d : b->devices) (not_eligible(*d).empty() ? eligible : others).push_back(d);
+  }
+  sort(eligible), sort(others);
+  eligible.insert(eligible.end(), others.begin(), others.end());
+  return eligible;
+}
+
+std::string not_eligible(const ApiDevice& d) {
+  const std::string why = unusable(d);
+  if (!why.empty()) return why;
+  return usually_routed(*d.backend) ? "" : "it is " + d.backend->row.state + "; name it";
+}
+
+std::vector<std::string> refusals() {
+  std::lock_guard guard(state().mutex);
+  std::vector<std::string> out;
+  for (const ApiBackend* b : state().backends)
+    if (b->refusal) out.push_back(b->refusal->text);
+  return out;
+}
+
+ApiDevice& api_of(const void* device) {
+  return *static_cast<ApiDevice*>(slot_of(device, Kind::kDevice, "device").object);
+}
+
+}  // namespace hal
+
+using namespace hal;
+
+extern "C" {
+
+hal_status hal_registry_read(const char* path, hal_error* error) {
+  return at_edge(error, [&] { need_registry(path); });
+}
+
+hal_status hal_device_find(const char* names, hal_device** out_device, hal_error* error) {
+  return at_edge(error, [&] {
+    need(out_device, "out_device");
+    *out_device = find_device(names).handle;
+  });
+}
+
+hal_status hal_select_backend(const char* names, hal_device** out_device, hal_error* error) {
+  return at_edge(error, [&] {
+    ApiDevice& d = find_device(names);
+    set_default_device(d);
+    if (out_device) *out_device = d.handle;
+  });
+}
+
+hal_status hal_device_list(hal_device** devices, uint32_t capacity, uint32_t* out_count,
+                           hal_error* error) {
+  return at_edge(error, [&] {
+    need(out_count, "out_count");
+    if (capacity) need(devices, "devices");
+    const std::vector<ApiDevice*> all = ranked_devices();
+    for (uint32_t i = 0; i < std::min<size_t>(capacity, all.size()); ++i)
+      devices[i] = all[i]->handle;
+    *out_count = uint32_t(all.size());
+  });
+}
+
+hal_status hal_device_describe(hal_device* device, hal_device_info* out_info, hal_error* error) {
+  return at_edge(error, [&] {
+    need(out_info, "out_info");
+    const ApiDevice& d = api_of(device);
+    if (out_info->size < sizeof(*out_info))
+      invalid("describing " + d.name + ": out_info->size is " + std::to_string(out_info->size) +
+              "; set it to sizeof(hal_device_info)");
+    const anyhal_device_info& info = d.listed.info;
+    const anyhal_memory_kind& kind = d.listed.kinds[0];
+    hal_device_info out = {};
+    out.size = sizeof(out), out.rank = d.backend->row.rank, out.memory_bytes = kind.heap_bytes;
+    copy_text(out.name, d.name), copy_text(out.backend, d.backend->row.name);
+    copy_text(out.state, d.backend->row.state);
+    copy_text(out.arch, info.arch), copy_text(out.model, info.name);
+    out.synchronous = d.backend->instance->synchronous();
+    const uint32_t host =
+        ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_COHERENT | ANYHAL_MEMORY_STABLE_ADDRESS;
+    const Device* native = d.native();
+    out.host_memory = native ? native->host_memory
+                             : (kind.flags & host) == host && !(kind.flags & ANYHAL_MEMORY_CELL);
+    *out_info = out;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,85 @@
+// The table of handles, errors at the edge, and the names of statuses and reasons.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/api/handles.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdio>
+
+namespace hal {
+
+hal_status answer(hal_error* error, int32_t status, int32_t reason, const char* text) {
+  if (error) {
+    error->status = status;
+    error->reason = reason;
+    std::snprintf(error->text, sizeof(error->text), "%s", text);
+  }
+  return hal_status(status);
+}
+
+Handles::Handles(Kind kind) : kind_(kind) {
+  // Pages come with their first use; no memory is promised before.
+  void* space = mmap(nullptr, kMax * sizeof(Slot), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) throw std::bad_alloc();
+  slots_ = static_cast<Slot*>(space);
+  slots_[0].handle.store(Slot::kFree);
+}
+
+uint32_t Handles::take_number() {
+  if (!free_.empty()) {
+    const uint32_t number = free_.back();
+    free_.pop_back();
+    return number;
+  }
+  if (used_ == kMax)
+    throw Error(ANYHAL_STATUS_OUT_OF_MEMORY, "too many handles are alive; release some");
+  if (free_.capacity() <= used_) free_.reserve(2 * used_ + 1024);  // releasing never allocates
+  return used_++;
+}
+
+void* Handles::remove(const void* given) {
+  std::lock_guard guard(mutex_);
+  Slot* slot = find(given);
+  if (!slot) return nullptr;
+  void* object = slot->object;
+  slot->handle.store(Slot::kFree, std::memory_order_release);
+  free_.push_back(uint32_t(reinterpret_cast<uint64_t>(given) % kMax));
+  return object;
+}
+
+Handles* const g_handles[5] = {nullptr, new Handles(Kind::kDevice), new Handles(Kind::kBuffer),
+                               new Handles(Kind::kQueue), new Handles(Kind::kGraph)};
+
+Slot& slot_of(const void* given, Kind kind, const char* argument) {
+  static const char* const kWords[] = {"", "device", "buffer", "queue", "graph"};
+  if (Slot* slot = handles(kind).find(given)) return *slot;
+  const uint64_t handle = reinterpret_cast<uint64_t>(given);
+  const char* wanted = kWords[uint32_t(kind)];
+  std::string why = "is no handle at all";
+  if (!handle) {
+    why = "is NULL";
+  } else if (handle >> 60 == uint64_t(kind)) {
+    why = std::string("names a ") + wanted + " that was released";
+  } else if (handle >> 60 <= uint64_t(Kind::kGraph) && handle >> 60) {
+    why = std::string("is a ") + kWords[handle >> 60];
+  }
+  invalid(std::string("the argument ") + argument + " " + why + "; pass a live " + wanted,
+          HAL_REASON_HANDLE);
+}
+
+}  // namespace hal
+
+extern "C" {
+
+const char* hal_status_name(int32_t status) { return hal::status_name(status); }
+
+const char* hal_reason_name(int32_t reason) {
+  static const char* const kNames[] = {"needs_policy", "handle", "bounds", "aliasing",   "registry",
+                                       "untrusted",    "hash",   "state",  "environment"};
+  if (reason < HAL_REASON_NEEDS_POLICY) return hal::reason_name(reason);
+  return reason <= HAL_REASON_ENVIRONMENT ? kNames[reason - HAL_REASON_NEEDS_POLICY]
+                                          : hal::reason_name(-1);
+}
+
+}  // extern "C"

@@ -1,0 +1,111 @@
+// Reading names and the environment.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/api/names.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "core/api/edge.hpp"
+#include "core/api/registry.hpp"
+#include "core/executor.hpp"
+#include "core/instance.hpp"
+#include "core/memory.hpp"
+
+namespace hal {
+namespace {
+
+std::string lower(std::string text) {
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
+  return text;
+}
+
+// Insertions, deletions and replacements that lead from one to the other.
+size_t distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t best = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = std::exchange(row[j], best);
+    }
+  }
+  return row[b.size()];
+}
+
+[[noreturn]] void unreadable(const char* name, const std::string& value, const char* cure) {
+  invalid(std::string("cannot read the environment variable ") + name + "='" + value + "'; " + cure,
+          HAL_REASON_ENVIRONMENT);
+}
+
+}  // namespace
+
+std::vector<std::string> split_names(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(separator, begin);
+    const std::string part = text.substr(begin, end == std::string::npos ? end : end - begin);
+    const size_t first = part.find_first_not_of(" \t\n"), last = part.find_last_not_of(" \t\n");
+    parts.push_back(first == std::string::npos ? "" : part.substr(first, last - first + 1));
+    if (end == std::string::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+bool is_device_name(const std::string& name) {
+  const size_t colon = name.find(':');
+  const std::string index = colon == std::string::npos ? "0" : name.substr(colon + 1);
+  return !index.empty() && index.size() < 7 &&
+         index.find_first_not_of("0123456789") == std::string::npos &&
+         (index.size() == 1 || index[0] != '0');
+}
+
+bool names_backend(const std::string& name, const std::string& backend) {
+  return is_device_name(name) && name.substr(0, name.find(':')) == backend;
+}
+
+bool names_device(const std::string& name, const std::string& backend, uint32_t index) {
+  return name == backend || name == backend + ":" + std::to_string(index);
+}
+
+std::string nearest(const std::string& name, const std::vector<std::string>& known) {
+  std::string best;
+  size_t least = std::max<size_t>(1, name.size() / 2);
+  for (const std::string& one : known)
+    if (name.size() < 64 && distance(name, one) <= least) {
+      const size_t d = distance(name, one);
+      if (best.empty() || d < least) best = one, least = d;
+    }
+  return best;
+}
+
+void apply_environment() {
+  if (const char* text = environment("ANYHAL_THREADS")) {
+    uint32_t count = 0;
+    const auto [end, code] = std::from_chars(text, text + std::strlen(text), count);
+    if (code != std::errc() || *end || count < 1 || count > 65536)
+      unreadable("ANYHAL_THREADS", text, "write a count from 1 to 65536");
+    executor_set_thread_count(count);
+  }
+  if (const char* text = environment("ANYHAL_LOG")) {
+    static const char* const kLevels[] = {"debug", "info", "warning", "error", "off"};
+    const auto level = std::find(std::begin(kLevels), std::end(kLevels), lower(text));
+    if (level == std::end(kLevels))
+      unreadable("ANYHAL_LOG", text, "write debug, info, warning, error or off");
+    set_log_level(int(level - std::begin(kLevels)));
+  }
+  if (const char* text = environment("ANYHAL_DEBUG_POOL")) {
+    static const char* const kWords[] = {"0", "false", "no", "off", "1", "true", "yes", "on"};
+    const auto word = std::find(std::begin(kWords), std::end(kWords), lower(text));
+    if (word == std::end(kWords)) unreadable("ANYHAL_DEBUG_POOL", text, "write 1 or 0");
+    set_debug_pool(word - std::begin(kWords) >= 4);
+  }
+}
+
+void need(const void* pointer, const char* argument) {
+  if (!pointer) invalid(std::string("the argument ") + argument + " is NULL; pass an address");
+}
+
+}  // namespace hal

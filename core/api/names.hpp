@@ -1,0 +1,30 @@
+// Names as people write them: lists, devices, the nearest known one; and texts of fixed size.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace hal {
+
+// The parts of "a|b", without blanks around them.
+std::vector<std::string> split_names(const std::string& text, char separator);
+// chip or chip:index.
+bool is_device_name(const std::string& name);
+bool names_backend(const std::string& name, const std::string& backend);
+bool names_device(const std::string& name, const std::string& backend, uint32_t index);
+// The known name that is most like it; "" when none is near.
+std::string nearest(const std::string& name, const std::vector<std::string>& known);
+// Settings of the process: threads, log level, debug pool. Throws for what cannot be read.
+void apply_environment();
+
+// Throws InvalidArgument for a null argument.
+void need(const void* pointer, const char* argument);
+
+template <size_t n>
+void copy_text(char (&to)[n], const std::string& from) {
+  std::snprintf(to, n, "%s", from.c_str());
+}
+
+}  // namespace hal

@@ -1,0 +1,38 @@
+// The registry file: what Python found and trusted, one tab-separated line per fact.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace hal {
+
+// The states of routing/facts.py, best first.
+inline constexpr const char* kStates[] = {"certified", "self-tested", "provisional", "uncertified",
+                                          "quarantined"};
+
+struct Registered {
+  std::string name, abi, state, sha256, path;
+  bool allowed = false;  // may be chosen unnamed though uncertified
+  int32_t rank = 0;
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+
+// Throws InvalidArgument, reason REGISTRY, naming `where` and the line.
+HAL_API std::vector<Registered> parse_registry(const std::string& text, const std::string& where);
+// Reads, checks who may write it, parses.
+std::vector<Registered> read_registry(const std::string& path);
+// ANYHAL_REGISTRY, else registry.tsv in the cache folder.
+std::string registry_path();
+// Who else may replace the file, as a sentence part, or "". With `strict` owners and groups count,
+// and every folder on the way (runtime/discovery.py has the same rule).
+std::string writable_by_others(const std::string& path, bool strict);
+
+// A variable's value; null when unset or empty, or when the process has more rights than its user.
+const char* environment(const char* name);
+
+}  // namespace hal

@@ -1,0 +1,92 @@
+// Names and steps are those of FIPS 180-4, sections 4.1.2, 5.1.1 and 6.2.2.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/api/sha256.hpp"
+
+#include <bit>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace hal {
+namespace {
+
+constexpr uint32_t kRound[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+uint32_t big_endian(const uint8_t* p) {
+  return uint32_t(p[0]) << 24 | uint32_t(p[1]) << 16 | uint32_t(p[2]) << 8 | p[3];
+}
+
+}  // namespace
+
+void Sha256::compress(const uint8_t* block) {
+  uint32_t w[64];
+  for (int t = 0; t < 16; ++t) w[t] = big_endian(block + 4 * t);
+  for (int t = 16; t < 64; ++t) {
+    const uint32_t s0 = std::rotr(w[t - 15], 7) ^ std::rotr(w[t - 15], 18) ^ (w[t - 15] >> 3);
+    const uint32_t s1 = std::rotr(w[t - 2], 17) ^ std::rotr(w[t - 2], 19) ^ (w[t - 2] >> 10);
+    w[t] = w[t - 16] + s0 + w[t - 7] + s1;
+  }
+  uint32_t v[8];
+  std::memcpy(v, state_, sizeof(v));
+  auto& [a, b, c, d, e, f, g, h] = v;
+  for (int t = 0; t < 64; ++t) {
+    const uint32_t sum1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
+    const uint32_t t1 = h + sum1 + ((e & f) ^ (~e & g)) + kRound[t] + w[t];
+    const uint32_t sum0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
+    const uint32_t t2 = sum0 + ((a & b) ^ (a & c) ^ (b & c));
+    h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
+  }
+  for (int i = 0; i < 8; ++i) state_[i] += v[i];
+}
+
+void Sha256::add(const void* data, uint64_t bytes) {
+  const auto* p = static_cast<const uint8_t*>(data);
+  while (bytes) {
+    const uint64_t at = total_ % 64, n = std::min<uint64_t>(64 - at, bytes);
+    if (n == 64) {
+      compress(p);
+    } else {
+      std::memcpy(pending_ + at, p, n);
+      if (at + n == 64) compress(pending_);
+    }
+    p += n, bytes -= n, total_ += n;
+  }
+}
+
+std::array<uint8_t, 32> Sha256::finish() {
+  const uint64_t bits = total_ * 8, at = total_ % 64;
+  uint8_t padding[72] = {0x80};
+  const uint64_t zeros = (at < 56 ? 56 : 120) - at;
+  for (int i = 0; i < 8; ++i) padding[zeros + uint64_t(i)] = uint8_t(bits >> (56 - 8 * i));
+  add(padding, zeros + 8);
+  std::array<uint8_t, 32> out;
+  for (size_t i = 0; i < 32; ++i) out[i] = uint8_t(state_[i / 4] >> (24 - 8 * (i % 4)));
+  return out;
+}
+
+std::string sha256_of_file(const std::string& path) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
+  if (!file) return {};
+  Sha256 hash;
+  std::vector<uint8_t> piece(1 << 16);
+  while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get()))
+    hash.add(piece.data(), n);
+  if (std::ferror(file.get())) return {};
+  std::string text;
+  for (const uint8_t byte : hash.finish()) {
+    static const char kHex[] = "0123456789abcdef";
+    text += kHex[byte >> 4], text += kHex[byte & 15];
+  }
+  return text;
+}
+
+}  // namespace hal

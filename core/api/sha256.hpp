@@ -1,0 +1,29 @@
+// SHA-256 of a file (FIPS 180-4), so that a library can be told from the one that was registered.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace hal {
+
+// Fed in pieces of any size.
+class Sha256 {
+ public:
+  void add(const void* data, uint64_t bytes);
+  std::array<uint8_t, 32> finish();
+
+ private:
+  void compress(const uint8_t* block);
+
+  uint32_t state_[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                        0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  uint8_t pending_[64];
+  uint64_t total_ = 0;
+};
+
+// The hash of a file's bytes in lower-case hex; empty, with errno set, when it cannot be read.
+std::string sha256_of_file(const std::string& path);
+
+}  // namespace hal

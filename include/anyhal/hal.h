@@ -1,0 +1,440 @@
+/* The application interface in C: devices, memory, ops, queues, graphs, receipts. No Python.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Read in this order: errors - devices - memory - tensors and ops - queues - graphs - explain and
+ * receipts. The typed functions of the ops (hal_matmul and so on) are in hal_ops.h; how to use it
+ * all is in docs/how-to/use-from-c.md.
+ *
+ * Comments on calls have, in this order and where they say more than the signature: effect, Units,
+ * Memory, Order, Threads, Errors (code by code, with the caller's next move), Since. For all:
+ *
+ * Memory   handles are opaque and never pointers into memory: NULL, a handle of another kind and
+ *          one that was released are refused with INVALID_ARGUMENT and reason HANDLE. What a
+ *          pointer argument points to is read before return. `out_` arguments are written on
+ *          success only.
+ * Threads  any thread may make any call. Releasing a handle that another thread is using in a
+ *          call at that moment is the caller's mistake.
+ * Errors   each call returns a status and, when it fails, fills `error` (which may be NULL). Any
+ *          call may answer INVALID_ARGUMENT for a NULL or impossible argument, OUT_OF_MEMORY for
+ *          the host's memory, DEVICE_LOST (sticky: other devices go on) and INTERNAL (a defect;
+ *          the text says whose). What fails has queued and written nothing, unless said otherwise.
+ * Since    0.1, unless said otherwise. Numbers are never reused; a draft until 1.0.
+ */
+#ifndef ANYHAL_HAL_H_
+#define ANYHAL_HAL_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define HAL_EXPORT __attribute__((visibility("default")))
+#else
+#define HAL_EXPORT
+#endif
+
+#define HAL_VERSION_MAJOR 0
+#define HAL_VERSION_MINOR 1
+
+/* Errors. */
+
+/* The contract's statuses, by the same numbers. */
+typedef enum hal_status {
+  HAL_STATUS_OK = 0,
+  HAL_STATUS_INVALID_ARGUMENT = 1, /* the caller's mistake */
+  HAL_STATUS_UNSUPPORTED = 2,      /* not on this device; the reason says why */
+  HAL_STATUS_OUT_OF_MEMORY = 3,    /* nothing happened: free something, then retry */
+  HAL_STATUS_DEVICE_LOST = 4,      /* sticky for the device */
+  HAL_STATUS_TIMEOUT = 5,          /* the limit passed; the work goes on */
+  HAL_STATUS_NOT_FOUND = 6,        /* no such device, backend, file */
+  HAL_STATUS_ABI_MISMATCH = 7,     /* versions or hashes do not fit */
+  HAL_STATUS_CANCELLED = 8,
+  HAL_STATUS_EXECUTION_FAILED = 9, /* accepted work failed later; what it wrote is lost */
+  HAL_STATUS_INTERNAL = 10,
+} hal_status;
+
+/* Why. Up to POLICY the contract's reasons, by the same numbers; then those of this interface. */
+typedef enum hal_reason {
+  HAL_REASON_NONE = 0,
+  HAL_REASON_OP = 1,
+  HAL_REASON_DTYPE = 2,
+  HAL_REASON_LAYOUT = 3,
+  HAL_REASON_RANK = 4,
+  HAL_REASON_SHAPE_LIMIT = 5,
+  HAL_REASON_ALIGNMENT = 6,
+  HAL_REASON_ATTRIBUTE = 7,
+  HAL_REASON_ARCHITECTURE = 8,
+  HAL_REASON_DRIVER = 9,
+  HAL_REASON_MISSING_LIBRARY = 10,
+  HAL_REASON_MISSING_ARTEFACT = 11,
+  HAL_REASON_WORKSPACE = 12,
+  HAL_REASON_NUMERICS = 13,
+  HAL_REASON_MEMORY_KIND = 14,
+  HAL_REASON_CAPTURE = 15,
+  HAL_REASON_POLICY = 16,
+  HAL_REASON_NEEDS_POLICY = 64, /* runs only decomposed or with copies: Python's policy does that */
+  HAL_REASON_HANDLE = 65,       /* NULL, another kind, or released */
+  HAL_REASON_BOUNDS = 66,       /* leaves its buffer */
+  HAL_REASON_ALIASING = 67,     /* operands overlap in a way that the op does not allow */
+  HAL_REASON_REGISTRY = 68,     /* the registry file is missing or malformed */
+  HAL_REASON_UNTRUSTED = 69,    /* others can write the file */
+  HAL_REASON_HASH = 70,         /* the library is not the one that was registered */
+  HAL_REASON_STATE = 71,        /* uncertified and not named, or quarantined */
+  HAL_REASON_ENVIRONMENT = 72,  /* a variable cannot be read */
+} hal_reason;
+
+/* Why a call failed: one sentence of what failed, where, why and what to do, and its type.
+ *
+ * Memory   owned by the caller, who need not set anything; written on failure only, always
+ *          terminated, cut where the sentence is longer. Refers to nothing.
+ * Since    0.1, frozen: this record never grows. */
+typedef struct hal_error {
+  int32_t status; /* hal_status, as returned */
+  int32_t reason; /* hal_reason */
+  char text[504];
+} hal_error;
+
+/* Names a status or reason in lower case ("out_of_memory"), as Python and the logs do.
+ *
+ * Memory   a constant; "unknown_status", "unknown_reason" for other numbers. */
+HAL_EXPORT const char* hal_status_name(int32_t status);
+HAL_EXPORT const char* hal_reason_name(int32_t reason);
+
+/* Devices. */
+
+typedef struct hal_device hal_device;
+typedef struct hal_buffer hal_buffer;
+typedef struct hal_queue hal_queue;
+typedef struct hal_graph hal_graph;
+
+#define HAL_NO_LIMIT UINT64_MAX
+
+/* What a device is. `size` is set by the caller: the bytes that it has room for. */
+typedef struct hal_device_info {
+  uint32_t size;
+  int32_t rank; /* of its backend: higher is preferred */
+  uint64_t memory_bytes;
+  char name[64]; /* chip:index */
+  char backend[56];
+  char state[24]; /* certified, self-tested, provisional, uncertified, quarantined */
+  char arch[32];
+  char model[64];
+  uint32_t synchronous; /* 1: a call that returned is finished */
+  uint32_t host_memory; /* 1: hal_buffer_address works */
+} hal_device_info;
+
+/* Reads the registry file that `anyhal devices --write-registry` left.
+ *
+ * Memory   path may be NULL: then ANYHAL_REGISTRY, else registry.tsv in the cache folder. In a
+ *          process with more rights than its user both variables are ignored.
+ * Order    opens no library. Calls that need devices do this by themselves, so it is needed only
+ *          to name the file. After success it may be called again with NULL or the same path.
+ * Errors   NOT_FOUND         no such file; write it
+ *          INVALID_ARGUMENT  reason REGISTRY: malformed, the text names the line; or another file
+ *                            was read before
+ *          ABI_MISMATCH      reason UNTRUSTED: others can write it
+ */
+HAL_EXPORT hal_status hal_registry_read(const char* path, hal_error* error);
+
+/* The first usable device of "cuda|cpu:0", made the process's default.
+ *
+ * Units    names: chip or chip:index, several separated by "|", tried in that order and nothing
+ *          else. NULL: the best eligible device by rank, class, state and memory.
+ * Memory   *out_device (may be NULL) lives until the process ends.
+ * Order    hashes, opens and negotiates the backends named. Naming a device allows an uncertified
+ *          one; nothing allows a quarantined one.
+ * Errors   NOT_FOUND     none of them is here; the text says for each why not
+ *          ABI_MISMATCH  a named backend is registered and was refused: reason HASH (tampered or
+ *                        rebuilt: write the registry again), UNTRUSTED, or its contract */
+HAL_EXPORT hal_status hal_select_backend(const char* names, hal_device** out_device,
+                                         hal_error* error);
+
+/* The same without making it the default. */
+HAL_EXPORT hal_status hal_device_find(const char* names, hal_device** out_device, hal_error* error);
+
+/* Lists the devices of all registered backends, best first.
+ *
+ * Memory   writes at most `capacity` handles (devices may be NULL with 0); *out_count is how many
+ *          there are.
+ * Order    opens every backend; one that is refused costs only itself, see hal_explain. */
+HAL_EXPORT hal_status hal_device_list(hal_device** devices, uint32_t capacity, uint32_t* out_count,
+                                      hal_error* error);
+
+/* Describes a device.
+ *
+ * Errors   INVALID_ARGUMENT  out_info->size is not set, or smaller than the record of 0.1 */
+HAL_EXPORT hal_status hal_device_describe(hal_device* device, hal_device_info* out_info,
+                                          hal_error* error);
+
+/* Memory. */
+
+/* What a buffer is for: pools are never mixed. */
+typedef enum hal_purpose {
+  HAL_PURPOSE_ACTIVATIONS = 0,
+  HAL_PURPOSE_WEIGHTS = 1,
+  HAL_PURPOSE_CACHE = 2,
+} hal_purpose;
+
+/* A buffer of at least `bytes` from the device's pools.
+ *
+ * Units    bytes; 0 is allowed. purpose: hal_purpose.
+ * Memory   content is undefined. Lives until hal_free; aligned to 64 bytes at least.
+ * Order    usable on every queue of the device at once. In steady state no driver call is made.
+ * Errors   OUT_OF_MEMORY  after waiting for pending work and trimming; the text is the ledger */
+HAL_EXPORT hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose,
+                                hal_buffer** out_buffer, hal_error* error);
+
+/* Ends a buffer's life in stream order.
+ *
+ * Memory   NULL is allowed and does nothing. The bytes are handed out again only after the work
+ *          that uses them; graphs that use them keep them.
+ * Order    never waits. */
+HAL_EXPORT hal_status hal_free(hal_buffer* buffer, hal_error* error);
+
+/* Promises that the bytes never change again, so that backends may keep packed copies (weights).
+ *
+ * Memory   the packed copies live with the buffer.
+ * Errors   later writes, and ops with it as output, are refused with INVALID_ARGUMENT */
+HAL_EXPORT hal_status hal_buffer_freeze(hal_buffer* buffer, hal_error* error);
+
+/* The host address of a buffer's first byte, on devices that compute in host memory.
+ *
+ * Memory   good until hal_free. The caller orders its own accesses: hal_queue_wait first.
+ * Errors   UNSUPPORTED  the host cannot address it; use hal_buffer_read and hal_buffer_write */
+HAL_EXPORT hal_status hal_buffer_address(hal_buffer* buffer, void** out_address, hal_error* error);
+
+/* Copies from the host into a buffer.
+ *
+ * Units    bytes; 0 writes nothing. Devices whose memory holds whole tensors (cells) take only
+ *          offset 0 and all bytes of the buffer.
+ * Memory   `source` may change after return.
+ * Order    queued; ordered with all other work on these bytes.
+ * Errors   INVALID_ARGUMENT  BOUNDS: the range leaves the buffer; or the buffer is frozen; or
+ *                            CAPTURE: a graph is being captured on the queue
+ *          UNSUPPORTED       MEMORY_KIND: part of a cell */
+HAL_EXPORT hal_status hal_buffer_write(hal_queue* queue, hal_buffer* buffer, uint64_t offset_bytes,
+                                       const void* source, uint64_t bytes, hal_error* error);
+
+/* Copies from a buffer to the host.
+ *
+ * Units    as hal_buffer_write; parts of cells may be read.
+ * Order    waits for the work that writes these bytes; they are there on return.
+ * Errors   as hal_buffer_write, and
+ *          EXECUTION_FAILED  the bytes were never computed; run again from inputs still good */
+HAL_EXPORT hal_status hal_buffer_read(hal_queue* queue, hal_buffer* buffer, uint64_t offset_bytes,
+                                      void* destination, uint64_t bytes, hal_error* error);
+
+/* Copies between buffers of one device or of two.
+ *
+ * Units    bytes. Cells: whole buffers of equal size.
+ * Memory   ranges of one buffer must not overlap.
+ * Order    `queue` is of the destination's device. Queued on one device; between two it goes
+ *          through the host and waits for the source.
+ * Errors   as hal_buffer_read */
+HAL_EXPORT hal_status hal_buffer_copy(hal_queue* queue, hal_buffer* destination,
+                                      uint64_t destination_offset_bytes, hal_buffer* source,
+                                      uint64_t source_offset_bytes, uint64_t bytes,
+                                      hal_error* error);
+
+/* Tensors and ops. */
+
+#define HAL_RANK_MAX 8
+#define HAL_OPERANDS_MAX 24
+
+/* The contract's element types, by the same numbers. */
+typedef enum hal_dtype {
+  HAL_DTYPE_F32 = 1,
+  HAL_DTYPE_F16 = 2,
+  HAL_DTYPE_BF16 = 3,
+  HAL_DTYPE_F64 = 4,
+  HAL_DTYPE_I64 = 5,
+  HAL_DTYPE_I32 = 6,
+  HAL_DTYPE_I16 = 7,
+  HAL_DTYPE_I8 = 8,
+  HAL_DTYPE_U64 = 9,
+  HAL_DTYPE_U32 = 10,
+  HAL_DTYPE_U16 = 11,
+  HAL_DTYPE_U8 = 12,
+  HAL_DTYPE_BOOL = 13,
+  HAL_DTYPE_F8_E4M3FN = 14,
+  HAL_DTYPE_F8_E5M2 = 15,
+  HAL_DTYPE_F8_E4M3FNUZ = 16,
+  HAL_DTYPE_F8_E5M2FNUZ = 17,
+  HAL_DTYPE_Q4_1 = 64,
+  HAL_DTYPE_Q8_0 = 65,
+  HAL_DTYPE_I4 = 66,
+  HAL_DTYPE_U4 = 67,
+  HAL_DTYPE_Q4_0 = 68,
+  HAL_DTYPE_Q4_K = 69,
+  HAL_DTYPE_Q6_K = 70,
+} hal_dtype;
+
+/* A view of a buffer; plain data, filled by hand or by hal_tensor_dense.
+ *
+ * Units    dims count elements; strides count elements (blocks for block dtypes), 0 repeats.
+ * Memory   read during the call only. */
+typedef struct hal_tensor {
+  hal_buffer* buffer; /* hal_explain: may be NULL */
+  uint64_t offset_bytes;
+  int32_t dtype; /* hal_dtype */
+  int32_t rank;
+  int64_t dims[HAL_RANK_MAX];
+  int64_t strides[HAL_RANK_MAX];
+} hal_tensor;
+
+/* The row-major view of a buffer from `offset_bytes` on.
+ *
+ * Memory   out_bytes (may be NULL) is what such a tensor takes; buffer may be NULL, to ask for it.
+ * Errors   INVALID_ARGUMENT  unknown dtype, rank above HAL_RANK_MAX, negative or impossible dims */
+HAL_EXPORT hal_status hal_tensor_dense(hal_buffer* buffer, uint64_t offset_bytes, int32_t dtype,
+                                       int32_t rank, const int64_t* dims, hal_tensor* out_tensor,
+                                       uint64_t* out_bytes, hal_error* error);
+
+/* The view that repeats a tensor to larger dims (stride 0), as ops want their operands.
+ *
+ * Errors   INVALID_ARGUMENT  a size is neither equal nor 1 */
+HAL_EXPORT hal_status hal_tensor_broadcast(const hal_tensor* tensor, int32_t rank,
+                                           const int64_t* dims, hal_tensor* out_tensor,
+                                           hal_error* error);
+
+/* Runs one op of the registry on the queue's device. hal_ops.h has a typed form of each.
+ *
+ * Shapes   operands are inputs, then outputs, in registry order (docs/reference/ops), as the
+ *          contract has them: the caller gives the outputs' shapes; inputs are broadcast by stride
+ *          0; axes count from the front; reduced axes stay with size 1. A NULL operand is absent.
+ * Memory   all buffers are of the queue's device. An output may equal an input exactly where the
+ *          op's page says so; other overlaps are refused. `attributes` is the op's record
+ *          (hal_attrs_...) or NULL where it has none.
+ * Order    queued behind the queue's earlier work and behind other queues' work on the same bytes.
+ *          The first call of a signature prepares a plan, later ones find it.
+ * Errors   INVALID_ARGUMENT  unknown op, wrong number of operands, shapes that do not fit, ALIASING
+ *          UNSUPPORTED       the device has no kernel. NEEDS_POLICY: the op could be decomposed or
+ *                            its operands copied, which Python's policy does and this interface
+ *                            never; else the backend's own reason
+ *          OUT_OF_MEMORY     nothing was queued */
+HAL_EXPORT hal_status hal_op(hal_queue* queue, uint32_t op, const hal_tensor* const* operands,
+                             uint32_t input_count, uint32_t operand_count, const void* attributes,
+                             uint32_t attributes_bytes, hal_error* error);
+
+/* Queues. */
+
+/* A new in-order queue.
+ *
+ * Memory   device may be NULL: the default one. Lives until hal_queue_release. */
+HAL_EXPORT hal_status hal_queue_create(hal_device* device, hal_queue** out_queue, hal_error* error);
+
+/* Ends a queue's life.
+ *
+ * Memory   NULL is allowed and does nothing; buffers used on it live on.
+ * Order    waits for the queue's work, so that its failure is not lost.
+ * Errors   INVALID_ARGUMENT  CAPTURE: a graph is being captured on it; end it first
+ *          EXECUTION_FAILED  as hal_queue_wait; the queue is gone all the same */
+HAL_EXPORT hal_status hal_queue_release(hal_queue* queue, hal_error* error);
+
+/* Submits everything so far; *out_value marks that position of the queue's timeline.
+ *
+ * Units    values rise by calls accepted; position 0 has always been reached.
+ * Order    does not wait. */
+HAL_EXPORT hal_status hal_queue_signal(hal_queue* queue, uint64_t* out_value, hal_error* error);
+
+/* Orders later work of `queue` behind a position of another queue, of any device.
+ *
+ * Order    on one backend the devices wait; between two, and where a backend has no such wait, the
+ *          host does.
+ * Errors   INVALID_ARGUMENT  the value was not submitted: signal first */
+HAL_EXPORT hal_status hal_queue_wait_for(hal_queue* queue, hal_queue* source, uint64_t value,
+                                         hal_error* error);
+
+/* Whether a position was reached; does not wait. */
+HAL_EXPORT hal_status hal_queue_reached(hal_queue* queue, uint64_t value, int32_t* out_reached,
+                                        hal_error* error);
+
+/* Waits for a position, or for everything so far (value HAL_NO_LIMIT).
+ *
+ * Units    limit_ns: nanoseconds, HAL_NO_LIMIT for ever.
+ * Errors   TIMEOUT           not reached yet; the work goes on
+ *          EXECUTION_FAILED  some of that work failed; what it and later calls wrote is lost
+ *          INVALID_ARGUMENT  the value was not submitted */
+HAL_EXPORT hal_status hal_queue_wait(hal_queue* queue, uint64_t value, uint64_t limit_ns,
+                                     hal_error* error);
+
+/* Graphs. */
+
+/* Begins a recording: ops on the queue are checked, prepared and recorded instead of run.
+ *
+ * Memory   *out_graph lives until hal_graph_release. The graph keeps the buffers it uses.
+ * Errors   INVALID_ARGUMENT  CAPTURE: one is being captured on this queue already */
+HAL_EXPORT hal_status hal_graph_begin(hal_queue* queue, hal_graph** out_graph, hal_error* error);
+
+/* Ends the recording; the queue runs calls again.
+ *
+ * Errors   INVALID_ARGUMENT  it was ended before, or nothing was recorded (it is ended then) */
+HAL_EXPORT hal_status hal_graph_end(hal_graph* graph, hal_error* error);
+
+/* Runs all recorded ops, in order, on the queue of the recording.
+ *
+ * Order    as the ops one by one. May be launched any number of times.
+ * Errors   INVALID_ARGUMENT  CAPTURE: not ended yet; or the queue was released */
+HAL_EXPORT hal_status hal_graph_launch(hal_graph* graph, hal_error* error);
+
+/* Ends a graph's life; one that is still being captured is abandoned and the queue usable.
+ *
+ * Memory   NULL is allowed and does nothing. Waits for launched work. */
+HAL_EXPORT hal_status hal_graph_release(hal_graph* graph, hal_error* error);
+
+/* Explain and receipts. */
+
+/* Where a call would run. `size` is set by the caller. */
+typedef struct hal_decision {
+  uint32_t size;
+  int32_t reason;     /* hal_reason of the refusal, when device is NULL */
+  hal_device* device; /* NULL: nothing may run it */
+  uint64_t cost_ns;   /* the backend's estimate; 0 = unknown */
+} hal_decision;
+
+/* Says where a call would run and why, without running it.
+ *
+ * Shapes   as hal_op. Buffers may be NULL: then the call is asked of every device, best first, and
+ *          the first that accepts is the choice. With buffers their device is the only candidate.
+ * Memory   `text` gets one line for the choice and one per candidate and refused backend, cut to
+ *          text_bytes and terminated; *out_text_bytes (may be NULL) is what the whole text takes.
+ *          text may be NULL with 0.
+ * Errors   as hal_op, except UNSUPPORTED: that is an answer, with device NULL */
+HAL_EXPORT hal_status hal_explain(uint32_t op, const hal_tensor* const* operands,
+                                  uint32_t input_count, uint32_t operand_count,
+                                  const void* attributes, uint32_t attributes_bytes,
+                                  hal_decision* out_decision, char* text, uint64_t text_bytes,
+                                  uint64_t* out_text_bytes, hal_error* error);
+
+/* What ran: one call of one plan. */
+typedef struct hal_receipt {
+  uint64_t sequence; /* counts all receipts of the process; a gap means that some were lost */
+  uint64_t time_ns;  /* host time around the call: the work itself on a synchronous device */
+  uint32_t op;
+  int32_t status; /* of the call's acceptance */
+  char device[64];
+  char state[24];
+  char kernel[72];
+  char library[64]; /* "" = the backend's own code */
+  char call[128];   /* "matmul f32[4,8] f32[8,16] -> f32[4,16]" */
+} hal_receipt;
+
+/* Turns receipts on or off for the process. Off (the start) they cost nothing. */
+HAL_EXPORT hal_status hal_receipts_enable(int32_t on, hal_error* error);
+
+/* Reads the last receipts, oldest first; at most 4096 are kept.
+ *
+ * Memory   writes at most `capacity` records, the newest ones; *out_count is how many it wrote.
+ *          receipt_bytes is sizeof(hal_receipt). receipts may be NULL with capacity 0: *out_count
+ *          is then how many there are. */
+HAL_EXPORT hal_status hal_receipts_read(hal_receipt* receipts, uint32_t capacity,
+                                        uint32_t receipt_bytes, uint32_t* out_count,
+                                        hal_error* error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ANYHAL_HAL_H_ */

@@ -1,0 +1,84 @@
+"""Writes the registry file: what discovery found and trusted, for programs without Python.
+SPDX-License-Identifier: Apache-2.0
+
+Fields are separated by tabs; \\t, \\n and \\\\ stand for a tab, a line's end, a backslash. A
+line that starts with # is a comment.
+
+    anyhal-registry  1
+    backend  NAME  ABI  STATE  ALLOWED  RANK  SHA256  PATH
+    setting  NAME  VALUE                                        of the backend above
+    end  COUNT                                                  of backends: nothing was cut off
+
+ALLOWED is yes when the backend may be chosen unnamed though its state would not allow that. The
+reader is core/api/registry.cc, which trusts the file only where nobody else can write it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from anyhal import settings
+from anyhal.errors import NotFoundError
+from anyhal.runtime.discovery import BackendRecord, discover
+
+FORM = 1
+FILE_NAME = "registry.tsv"
+
+
+def default_path() -> Path:
+    """Where a C program looks: ANYHAL_REGISTRY, else the cache folder."""
+    return settings.REGISTRY.read() or settings.cache_folder() / FILE_NAME
+
+
+def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ()) -> str:
+    """The file's text for the backends that passed every stage."""
+    allow = frozenset(allowed)
+    lines = [_line("anyhal-registry", FORM)]
+    count = 0
+    for record in records:
+        if record.error is not None:
+            lines.append("# refused: " + " ".join(record.error.split()))
+            continue
+        if record.hidden:
+            continue
+        assert record.manifest is not None
+        count += 1
+        yes = "yes" if record.name in allow else "no"
+        known = (record.name, record.manifest.abi, record.state, yes, record.manifest.rank)
+        lines.append(_line("backend", *known, record.sha256, record.library))
+        lines += [_line("setting", name, value) for name, value in record.settings]
+    return "\n".join([*lines, _line("end", count), ""])
+
+
+def _line(*fields: object) -> str:
+    table = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n"})
+    return "\t".join(str(field).translate(table) for field in fields)
+
+
+def write_registry(path: Path | None = None, allowed: Iterable[str] = ()) -> Path:
+    """Finds backends and writes the file whole, for this user alone to change; returns its path.
+
+    `allowed` are names of uncertified backends that C programs may choose unnamed.
+    """
+    found = discover().backends
+    names = {record.name for record in found}
+    for name in allowed:
+        if name not in names:
+            raise NotFoundError(
+                f"writing the registry: --allow {name} names no backend that was found; known:"
+                f" {', '.join(sorted(names)) or 'none'}"
+            )
+    target = path if path is not None else default_path()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    try:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        with os.fdopen(handle, "wb") as file:
+            file.write(os.fsencode(registry_text(found, allowed)))
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+    return target

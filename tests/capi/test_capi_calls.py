@@ -1,0 +1,60 @@
+"""The C interface on every device: results, order, graphs, threads, wrong arguments.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from c_programs import ROOT, Build, Play, Registry
+
+DEVICES = ["cpu", "cpu_ref", "dayone"]
+SCRIPTS = ["mode=sync", "mode=async", "memory=cell", "mode=async; memory=cell"]
+SCENARIOS = ["ops", "frozen", "two_queues", "graphs", "copies", "explain", "threads"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_scenario_on_a_device(build: Build, play: Play, device: str, scenario: str) -> None:
+    done = play([build("scenarios.c"), device, scenario])
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_scenario_on_any_kind_of_device(
+    build: Build, play: Play, registry: Registry, script: str, scenario: str
+) -> None:
+    done = play([build("scenarios.c"), "fake", scenario], registry(script))
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+def test_the_plan_table_is_emptied_while_threads_read_it(build: Build, play: Play) -> None:
+    done = play([build("scenarios.c"), "cpu", "eviction"])
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_wrong_arguments_have_their_status(build: Build, play: Play, device: str) -> None:
+    done = play([build("bad_input.c"), device])
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_random_calls_end_in_a_status(build: Build, play: Play, device: str) -> None:
+    program = build("random_calls.cc", f"-I{ROOT}")
+    for seed in (3, 4):
+        done = play([program, device, str(seed), "20000"])
+        assert done.returncode == 0, done.stdout + done.stderr
+        words = done.stdout.split()
+        assert int(words[1].strip(",")) > 100 and int(words[3]) > 100
+
+
+@pytest.mark.parametrize("scenario", ["ops", "graphs", "two_queues", "explain"])
+def test_a_scenario_under_valgrind(build: Build, play: Play, scenario: str) -> None:
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        pytest.skip("valgrind is not installed: apt-get install valgrind")
+    done = play([valgrind, "-q", "--error-exitcode=9", build("scenarios.c"), "cpu_ref", scenario])
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr

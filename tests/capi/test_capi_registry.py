@@ -1,0 +1,256 @@
+"""The registry file: what is written, what is read, and everything that is refused.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from c_programs import ROOT, Build, Play, Registry, package
+
+from anyhal.errors import NotFoundError
+from anyhal.runtime.discovery import BackendRecord
+from anyhal.runtime.manifest import Manifest
+from anyhal.runtime.registry import registry_text, write_registry
+
+CORE = ROOT / "core" / "api"
+HASH = "0" * 64
+GOOD = (
+    "anyhal-registry\t1\n# a comment\n\n"
+    f"backend\tcpu\t0.1\tself-tested\tno\t50\t{HASH}\t/a/b.so\n"
+    "setting\tx\t/c\\td\\\\e\\nf\n"
+    f"backend\tother\t0.1\tuncertified\tyes\t-7\t{HASH}\t/b.so\n"
+    "end\t2\n"
+)
+
+
+def _parsed(build: Build, play: Play, folder: Path, texts: list[bytes]) -> list[str]:
+    sanitizers = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-w")
+    sources = (f"-I{ROOT}", str(CORE / "registry.cc"))
+    program = build("registry_driver.cc", *sanitizers, *sources, link=False)
+    paths = []
+    for number, text in enumerate(texts):
+        paths.append(folder / f"{number}.tsv")
+        paths[-1].write_bytes(text)
+    done = play([program, *paths])
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+def test_a_good_file_is_read_as_written(build: Build, play: Play, tmp_path: Path) -> None:
+    text = GOOD.replace("/c\\td\\\\e\\nf", "/c d")
+    lines = _parsed(build, play, tmp_path, [text.encode()])
+    assert lines == ["ok 2|cpu|50|/a/b.so|x=/c d|other|-7|/b.so"]
+
+
+def test_what_python_writes_is_what_c_reads(build: Build, play: Play, tmp_path: Path) -> None:
+    manifest = Manifest("chip", "v", "l.so", "0.1", "x", "s", rank=3)
+    record = BackendRecord(
+        "chip", tmp_path, "", (), manifest, Path("/odd\tname\\n"), HASH, (("k", "a\\tb"),)
+    )
+    (line,) = _parsed(build, play, tmp_path, [os.fsencode(registry_text([record], ["chip"]))])
+    assert line == "ok 1|chip|3|/odd\tname\\n|k=a\\tb"
+
+
+MALFORMED = {
+    "": "no end line",
+    "{}\n": "not a registry file",
+    GOOD.replace("registry\t1", "registry\t2"): "form is 2",
+    GOOD[:-1]: "cut off",
+    GOOD.replace("end\t2\n", ""): "cut off",
+    GOOD.replace("end\t2", "end\t3"): "does not count 2",
+    GOOD.replace("end\t2", "end\ttwo"): "not a whole number",
+    GOOD + "end\t2\n": "follows the end",
+    GOOD.replace("\tself-tested", ""): "7 fields",
+    GOOD.replace("self-tested", "trusted"): "not a state",
+    GOOD.replace("\tno\t", "\tmaybe\t"): "neither yes nor no",
+    GOOD.replace("\t50\t", "\t99999999999\t"): "not a whole number",
+    GOOD.replace(HASH, HASH[1:]): "not a sha256",
+    GOOD.replace(HASH, "G" + HASH[1:]): "not a sha256",
+    GOOD.replace("/a/b.so", "a/b.so"): "not an absolute path",
+    GOOD.replace("\tcpu\t", "\tC PU\t"): "not a backend's name",
+    GOOD.replace("\tother\t", "\tcpu\t"): "listed twice",
+    GOOD.replace("\\td", "\\xd"): "backslash",
+    GOOD.replace("setting\tx", "setting\t"): "name and a value",
+    GOOD.replace("setting\tx", "colour\tx"): "not known",
+    "anyhal-registry\t1\nsetting\ta\tb\nend\t0\n": "before any backend",
+    GOOD.replace("cpu", "c\0pu"): "zero byte",
+}
+
+
+def test_a_malformed_file_is_refused_by_line(build: Build, play: Play, tmp_path: Path) -> None:
+    lines = _parsed(build, play, tmp_path, [text.encode() for text in MALFORMED])
+    for line, why in zip(lines, MALFORMED.values(), strict=True):
+        assert line.startswith("refused 68 cannot read the registry FILE") and why in line, why
+        assert "--write-registry" in line
+
+
+def test_random_changes_never_crash_the_parser(build: Build, play: Play, tmp_path: Path) -> None:
+    rng = random.Random(7)
+    texts = []
+    for _ in range(1500):
+        text = bytearray(GOOD.encode())
+        for _ in range(rng.randint(1, 6)):
+            at = rng.randrange(len(text))
+            piece = bytes(rng.choices(b"\t\n\\0#aend\xff\x00-9/", k=rng.randint(0, 4)))
+            text[at : at + rng.randint(0, 9)] = piece
+            if rng.random() < 0.2:
+                text = text[: rng.randrange(len(text) + 1)]
+            if not text:
+                break
+        texts.append(bytes(text))
+    lines = _parsed(build, play, tmp_path, texts)
+    assert len([line for line in lines if line.startswith(("ok ", "refused 68 "))]) >= 1500
+
+
+def test_the_hash_is_that_of_hashlib(build: Build, play: Play, tmp_path: Path) -> None:
+    program = build("sha256_driver.cc", f"-I{ROOT}", str(CORE / "sha256.cc"), link=False)
+    rng = random.Random(3)
+    paths, wanted = [], []
+    for size in [*range(131), 65535, 65536, 65537, 300001]:
+        paths.append(tmp_path / str(size))
+        paths[-1].write_bytes(rng.randbytes(size))
+        wanted.append(hashlib.sha256(paths[-1].read_bytes()).hexdigest())
+    assert play([program, *paths]).stdout.split() == wanted
+    assert play([program, tmp_path / "nowhere"]).stdout == "\n"
+
+
+# ------------------------------------------------------------------------------ trust and choice
+
+
+def _select(build: Build, play: Play, file: Path, names: str, **environment: str) -> list[str]:
+    """status, reason and sentence (or the device) of hal_select_backend."""
+    done = play([build("select.c"), names], file, **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.rstrip("\n").split("|", 2)
+
+
+def test_a_missing_file_says_how_to_write_it(build: Build, play: Play, tmp_path: Path) -> None:
+    status, reason, text = _select(build, play, tmp_path / "none", "cpu")
+    assert (status, reason) == ("not_found", "registry") and "--write-registry" in text
+    status, reason, text = _select(build, play, Path("relative.tsv"), "cpu")
+    assert (status, reason) == ("invalid_argument", "environment") and "absolute" in text
+    status, reason, text = _select(build, play, tmp_path, "cpu")
+    assert (status, reason) == ("not_found", "registry")
+
+
+def test_the_cache_folder_is_where_it_is_looked_for(
+    build: Build, play: Play, registry: Registry, tmp_path: Path
+) -> None:
+    shutil.copy(registry(), tmp_path / "registry.tsv")
+    given = _select(build, play, registry(), "cpu", ANYHAL_REGISTRY="", ANYHAL_CACHE=str(tmp_path))
+    assert given[:2] == ["ok", "none"] and given[2].startswith("cpu:0")
+
+
+def test_a_file_that_others_can_write_is_refused(
+    build: Build, play: Play, registry: Registry, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.tsv"
+    shutil.copy(registry(), file)
+    file.chmod(0o646)
+    assert _select(build, play, file, "cpu")[:2] == ["abi_mismatch", "untrusted"]
+    file.chmod(0o644)
+    assert _select(build, play, file, "cpu")[0] == "ok"
+    tmp_path.chmod(0o777)
+    assert _select(build, play, file, "cpu")[:2] == ["abi_mismatch", "untrusted"]
+    tmp_path.chmod(0o700)
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> tuple[Path, str]:
+    """A copy of a backend's library, and its row of a registry file."""
+    library = tmp_path / "libanyhal_stranger.so"
+    shutil.copy(package() / "backends/cpu_ref/libanyhal_cpu_ref.so", library)
+    digest = hashlib.sha256(library.read_bytes()).hexdigest()
+    row = f"backend\tstranger\t0.2\tuncertified\tno\t99\t{digest}\t{library}\n"
+    return library, row
+
+
+def _file(folder: Path, *rows: str) -> Path:
+    path = folder / "registry.tsv"
+    path.write_text("anyhal-registry\t1\n" + "".join(rows) + f"end\t{len(rows)}\n")
+    return path
+
+
+def test_a_tampered_library_is_refused_and_never_opened(
+    build: Build, play: Play, stranger: tuple[Path, str], tmp_path: Path
+) -> None:
+    library, row = stranger
+    file = _file(tmp_path, row)
+    assert _select(build, play, file, "stranger")[2].startswith("stranger:0")
+    with library.open("ab") as stream:
+        stream.write(b"x")
+    status, reason, text = _select(build, play, file, "stranger")
+    assert (status, reason) == ("abi_mismatch", "hash") and "it was changed" in text
+    library.unlink()
+    assert _select(build, play, file, "stranger")[0] == "not_found"
+    library.write_bytes(b"")
+    library.chmod(0o666)
+    assert _select(build, play, file, "stranger")[:2] == ["abi_mismatch", "untrusted"]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "reason", "words"),
+    [
+        (("uncertified", "quarantined"), "unsupported", "state", "quarantined"),
+        (("\t0.2\t", "\t0.9\t"), "abi_mismatch", "none", "contract 0.9"),
+    ],
+)
+def test_what_must_not_be_opened_is_not(
+    build: Build,
+    play: Play,
+    stranger: tuple[Path, str],
+    tmp_path: Path,
+    change: tuple[str, str],
+    status: str,
+    reason: str,
+    words: str,
+) -> None:
+    given = _select(build, play, _file(tmp_path, stranger[1].replace(*change)), "stranger")
+    assert given[:2] == [status, reason] and words in given[2]
+
+
+def test_uncertified_runs_only_when_named_or_allowed(
+    build: Build, play: Play, stranger: tuple[Path, str], tmp_path: Path
+) -> None:
+    row = stranger[1]
+    file = _file(tmp_path, row)
+    assert _select(build, play, file, "")[:2] == ["not_found", "none"]
+    assert _select(build, play, file, "stranger:0")[2] == "stranger:0 uncertified"
+    file = _file(tmp_path, row.replace("\tno\t", "\tyes\t"))
+    assert _select(build, play, file, "")[2] == "stranger:0 uncertified"
+
+
+def test_the_best_by_rank_is_chosen_among_the_visible(
+    build: Build, play: Play, registry: Registry
+) -> None:
+    file = registry()
+    assert _select(build, play, file, "")[2].startswith("cpu:0")
+    hidden = {"ANYHAL_VISIBLE_DEVICES": "cpu_ref, dayone:0"}
+    assert _select(build, play, file, "", **hidden)[2].startswith("cpu_ref:0")
+    status, _, text = _select(build, play, file, "cpu", **hidden)
+    assert status == "not_found" and "ANYHAL_VISIBLE_DEVICES leaves it out" in text
+    assert _select(build, play, file, "cpux|cpu_ref")[2].startswith("cpu_ref:0")
+    assert "did you mean cpu_ref" in _select(build, play, file, "cpu_reff")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ANYHAL_THREADS", "many"), ("ANYHAL_LOG", "loud"), ("ANYHAL_DEBUG_POOL", "perhaps")],
+)
+def test_a_variable_that_cannot_be_read_is_named(
+    build: Build, play: Play, registry: Registry, name: str, value: str
+) -> None:
+    given = _select(build, play, registry(), "cpu", **{name: value})
+    assert given[:2] == ["invalid_argument", "environment"] and name in given[2]
+
+
+def test_allowing_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="names no backend"):
+        write_registry(tmp_path / "r.tsv", ["nobody"])
+    assert write_registry(tmp_path / "r.tsv", ["cpu"]).read_text().count("\tyes\t") == 1
