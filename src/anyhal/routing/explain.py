@@ -61,11 +61,19 @@ def parse(text: str) -> Parsed:
         else:
             inputs.append(_operand(spec, token))
     _check_count(spec, inputs)
+    out = given.pop("out", None) if spec.shape_from_out else None
     attrs = _attrs(spec, preset, given)
     padded = inputs
     if not any(a.variadic for a in spec.inputs):
         padded = inputs + [None] * (len(spec.inputs) - len(inputs))
-    return Parsed(spec, tuple(padded), attrs, spec.infer_outs(padded, attrs))
+    if not spec.shape_from_out:
+        return Parsed(spec, tuple(padded), attrs, spec.infer_outs(padded, attrs))
+    made = None if out is None else _operand(spec, out)
+    if made is None:
+        raise InvalidArgumentError(
+            f"{spec.name}: its output has the shape that the caller gives; add out=dtype[sizes]"
+        )
+    return Parsed(spec, tuple(padded), attrs, (made,))
 
 
 def _operand(spec: OpSpec, token: str) -> TensorSpec | None:
