@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 import numpy as np
-from timing import Figure, compare, show, threads
+from timing import Figure, compare, invalid, show, threads
 
 import anyhal as hal
 from anyhal.frontends.gguf.fetch import locate_model
@@ -144,9 +143,9 @@ def main() -> None:
         found = figures(ours, peer, given.blocks, device.name)
     show(found, given.json)
     if peer is not None and found[-1].baseline_value < HEALTHY_PEER_TOKENS_PER_S:
-        sys.exit(
-            f"invalid: llama.cpp decoded {found[-1].baseline_value:.0f} tokens/s, below"
-            f" {HEALTHY_PEER_TOKENS_PER_S}: something held it back; run again on a quiet machine"
+        invalid(
+            f"llama.cpp decoded {found[-1].baseline_value:.0f} tokens/s, below"
+            f" {HEALTHY_PEER_TOKENS_PER_S}: something held it back"
         )
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import NoReturn
 
 # Idle before each block: OpenMP's threads go on spinning for milliseconds after their last task,
 # and would take cores from the side that is timed next. Both sides start with sleeping threads.
@@ -35,6 +37,15 @@ class Figure:
             f"{self.name}: {self.value:.4g} {self.unit}, {self.baseline} {self.baseline_value:.4g}"
             f" {self.unit}, ratio {self.ratio:.3f} [{low:.3f}, {high:.3f}]"
         )
+
+
+# Exit status of a run whose peer was held back: it says nothing about us, good or bad.
+INVALID = 3
+
+
+def invalid(why: str) -> NoReturn:
+    print(f"invalid: {why}; run again on a quiet machine", file=sys.stderr)
+    sys.exit(INVALID)
 
 
 def threads() -> int:

@@ -161,9 +161,9 @@ def run_families(seed: int | None, force: bool) -> int:
         print(f"  {family.name} ...", flush=True)
         outcome = reports.run_family(family, seed)
         if outcome is not None:
-            word = "passed" if outcome.passed else "FAILED"
+            word = "unfit" if outcome.invalid else "passed" if outcome.passed else "FAILED"
             print(f"  {family.name:<12} {word} {outcome.seconds:7.1f} s  {outcome.summary}")
-            if not outcome.passed:
+            if not outcome.passed and not outcome.invalid:
                 failed.append(family.name)
     print(f"heavy families: {len(failed)} failed" + _listed(failed))
     return 1 if failed else 0

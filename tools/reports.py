@@ -42,12 +42,14 @@ class Family:
 @dataclass(frozen=True)
 class Outcome:
     passed: bool
+    invalid: bool  # a benchmark found the machine unfit: neither good nor bad, and no report
     seconds: float
     summary: str
     figures: list[Any] = field(default_factory=list)
 
 
 _PYTEST = ("{python}", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider")
+_INVALID = 3  # exit status, mirrors benchmarks/timing.py
 _LLM_SLICE = ("--blocks", "2", "--prefill", "64", "--decode", "8")
 _FAMILIES = (
     Family(
@@ -136,14 +138,16 @@ def run_family(family: Family, seed: int | None) -> Outcome | None:
     started = time.monotonic()
     done = subprocess.run(filled, cwd=ROOT, capture_output=True, text=True)
     outcome = _outcome(done, time.monotonic() - started)
-    if not outcome.passed:
+    if not outcome.passed and not outcome.invalid:
         print("\n".join((done.stdout + done.stderr).splitlines()[-40:]))
-    if seed is None:
+    if seed is None and not outcome.invalid:
         _write(family, filled, outcome)
     return outcome
 
 
 def _outcome(done: subprocess.CompletedProcess[str], seconds: float) -> Outcome:
+    if done.returncode == _INVALID:
+        return Outcome(False, True, seconds, done.stderr.strip().splitlines()[-1])
     passed = done.returncode == 0
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     try:
@@ -151,7 +155,7 @@ def _outcome(done: subprocess.CompletedProcess[str], seconds: float) -> Outcome:
         summary = f"{len(figures)} figures"
     except (ValueError, KeyError, TypeError):
         figures, summary = [], lines[-1].strip("= ") if lines else "no output"
-    return Outcome(passed, seconds, summary, figures)
+    return Outcome(passed, False, seconds, summary, figures)
 
 
 def _write(family: Family, command: list[str], outcome: Outcome) -> None:
@@ -164,7 +168,7 @@ def _write(family: Family, command: list[str], outcome: Outcome) -> None:
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "tree": tree_hash(family.covers),
         "command": shown,
-        **asdict(outcome),
+        **{k: v for k, v in asdict(outcome).items() if k != "invalid"},
     }
     report["seconds"] = round(outcome.seconds, 1)
     part = FOLDER / f".{family.name}.part"
