@@ -65,6 +65,14 @@ def test_a_failed_run_is_never_current(family: reports.Family) -> None:
     assert not reports.is_current(family)
 
 
+def test_an_unfit_machine_is_no_failure_and_leaves_no_report(family: reports.Family) -> None:
+    script = "import sys; print('invalid: busy', file=sys.stderr); sys.exit(3)\n"
+    (reports.ROOT / "sub" / "script.py").write_text(script)
+    outcome = reports.run_family(family, None)
+    assert outcome is not None and outcome.invalid and outcome.summary == "invalid: busy"
+    assert not reports.FOLDER.exists() and not reports.is_current(family)
+
+
 def test_a_slice_takes_the_seed_and_leaves_no_report(family: reports.Family) -> None:
     outcome = reports.run_family(family, 17)
     assert outcome is not None and outcome.figures == [{"name": "x", "seed": ["17"]}]
