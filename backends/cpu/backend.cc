@@ -104,6 +104,10 @@ Prepare prepare_of(const KernelSet& k, uint32_t op) {
       return k.argmax;
     case ANYHAL_OP_CONCAT:
       return k.concat;
+    case ANYHAL_OP_SORT:
+      return k.sort;
+    case ANYHAL_OP_TOPK:
+      return k.topk;
     default:
       return nullptr;
   }

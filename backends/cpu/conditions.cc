@@ -397,6 +397,34 @@ Answer argmax(const Desc& d) {
              in_place(d, 0));
 }
 
+// Values and indices of the first `kept` elements along the axis; all of them when negative.
+Answer ordered(const Desc& d, int32_t axis, int64_t kept) {
+  if (d.input_count != 1 || d.operand_count != 3) return invalid("the number of operands is wrong");
+  const Tensor &x = operand(d, 0), &values = operand(d, 1), &indices = operand(d, 2);
+  for (const Tensor* t : {&x, &values, &indices})
+    if (absent(*t)) return invalid("a required operand is absent");
+  if (axis < 0 || axis >= int32_t(x.rank)) return invalid("the axis is not one of x's");
+  if (x.rank > 16) return no(ANYHAL_REASON_RANK, "more than 16 dims", 0);
+  if (kept < 0) kept = x.dims[axis];
+  bool fits = values.rank == x.rank && same_dims(values, indices) && kept <= x.dims[axis];
+  for (uint32_t i = 0; fits && i < x.rank; ++i)
+    fits = values.dims[i] == (int32_t(i) == axis ? kept : x.dims[i]);
+  return all(mistake_unless(fits, "the outputs have x's dims, k along the axis", 1),
+             same_dtype(d, 0, 1),
+             require(indices.dtype == ANYHAL_DTYPE_I64, ANYHAL_REASON_DTYPE,
+                     "the indices must be i64", 2),
+             require(values.alias_of == 0 && indices.alias_of == 0, ANYHAL_REASON_LAYOUT,
+                     "this op cannot write over an operand", 1));
+}
+
+Answer sort(const Desc& d) { return ordered(d, sdk::attributes<anyhal_attrs_sort>(d).axis, -1); }
+
+Answer topk(const Desc& d) {
+  const auto attrs = sdk::attributes<anyhal_attrs_topk>(d);
+  if (attrs.k > INT64_MAX) return invalid("k is larger than the axis");
+  return ordered(d, attrs.axis, int64_t(attrs.k));
+}
+
 Answer concat(const Desc& d) {
   if (d.operand_count > kOperandsMax)
     return no(ANYHAL_REASON_SHAPE_LIMIT, "more than 63 inputs", int32_t(kOperandsMax));
@@ -457,6 +485,10 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, known_attributes<anyhal_attrs_argmax>, argmax,
      nullptr, nullptr, sdk::kExact},
     {ANYHAL_OP_CONCAT, "concat", 0, kPlain, known_attributes<anyhal_attrs_concat>, concat, nullptr,
+     nullptr, sdk::kExact},
+    {ANYHAL_OP_TOPK, "topk", 0, kNumbers, known_attributes<anyhal_attrs_topk>, topk, nullptr,
+     nullptr, sdk::kExact},
+    {ANYHAL_OP_SORT, "sort", 0, kNumbers, known_attributes<anyhal_attrs_sort>, sort, nullptr,
      nullptr, sdk::kExact},
 };  // what is not listed is unsupported
 

@@ -101,7 +101,7 @@ using Prepare = bool (*)(Plan& plan);
 // The kernels of one instruction set; one function per file in kernels/.
 struct KernelSet {
   Prepare copy, fill, cast, unary, binary, where, reduce, matmul, gather, scatter_add, attention,
-      rms_norm, softmax, rope, embedding, cache_append, argmax, concat, quant_matmul;
+      rms_norm, softmax, rope, embedding, cache_append, argmax, concat, quant_matmul, sort, topk;
 };
 
 #define HAL_CPU_DECLARE_KERNELS(isa)                                                   \
@@ -125,12 +125,15 @@ struct KernelSet {
   bool prepare_argmax(Plan& plan);                                                     \
   bool prepare_concat(Plan& plan);                                                     \
   bool prepare_quant_matmul(Plan& plan);                                               \
+  bool prepare_sort(Plan& plan); /* in order.cc */                                     \
+  bool prepare_topk(Plan& plan);                                                       \
   inline constexpr KernelSet kKernels = {                                              \
       prepare_copy,    prepare_fill,        prepare_cast,        prepare_unary,        \
       prepare_binary,  prepare_where,       prepare_reduce,      prepare_matmul,       \
       prepare_gather,  prepare_scatter_add, prepare_attention,   prepare_rms_norm,     \
       prepare_softmax, prepare_rope,        prepare_embedding,   prepare_cache_append, \
-      prepare_argmax,  prepare_concat,      prepare_quant_matmul};                     \
+      prepare_argmax,  prepare_concat,      prepare_quant_matmul, prepare_sort,        \
+      prepare_topk};                                                                   \
   }
 
 HAL_CPU_DECLARE_KERNELS(baseline)

@@ -20,7 +20,7 @@ from anyhal.ops._spec import Blocks, OpSpec, Sample
 UNSUPPORTED = 2
 # The rich ops that this backend has a kernel for; all others are refused and decompose.
 FUSED = ("matmul_epilogue", "quant_matmul", "attention", "rms_norm", "softmax", "rope")
-FUSED += ("embedding", "cache_append", "argmax", "concat")
+FUSED += ("embedding", "cache_append", "argmax", "concat", "sort", "topk")
 # float64 forms that this backend leaves to their decomposition into core ops.
 # as are these forms of attention.
 LEFT_ATTRS = ("window", "softcap", "return_lse")
