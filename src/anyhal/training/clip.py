@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import anyhal as hal
 from anyhal import Array
-from anyhal.errors import InvalidArgumentError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
 
 
 def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
@@ -18,6 +18,16 @@ def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
     Squares are summed in f32 (f64 for f64). An infinite norm makes finite gradients 0 and the
     others NaN, a norm of NaN makes all of them NaN: check what is returned.
     """
+    if not isinstance(grads, list | tuple) or any(not isinstance(g, Array) for g in grads):
+        raise InvalidTypeError("clip_grad_norm: the gradients must be a list of arrays; pass a list")
+    if any("float" not in g.dtype for g in grads):
+        raise UnsupportedError(
+            f"clip_grad_norm: gradients are {', '.join(sorted({g.dtype for g in grads}))}, and only"
+            " floating ones can be scaled; cast them with astype",
+            reason="dtype",
+        )
+    if isinstance(max_norm, bool) or not isinstance(max_norm, int | float):
+        raise InvalidTypeError(f"clip_grad_norm: max_norm is {max_norm!r}; pass a number")
     if not grads or not max_norm > 0:
         raise InvalidArgumentError(
             f"clip_grad_norm: {len(grads)} gradients and max_norm={max_norm}: there must be one at "

@@ -10,8 +10,13 @@ from difflib import get_close_matches
 from typing import Any
 
 import anyhal as hal
-from anyhal import Array
-from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal import Array, _core
+from anyhal.errors import (
+    InvalidArgumentError,
+    InvalidTypeError,
+    NotFoundError,
+    UnsupportedError,
+)
 from anyhal.training.rules import RULES
 
 
@@ -37,14 +42,18 @@ class Tape:
         loss = tape.cross_entropy(tape.matmul(x, w), targets, reduction="mean")
         gradients = tape.gradients(loss)
 
-    Only the first output of an op has a gradient. In-place ops have no rule: what the tape recorded
+    Operators (`p * p`) and calls of `anyhal` itself are not recorded. Only the first output of an
+    op has a gradient; using another one is refused. In-place ops have no rule: what the tape recorded
     must not change before `gradients`.
     """
 
     def __init__(self, watched: Sequence[Array]) -> None:
+        if not all(isinstance(a, Array) for a in _each(watched)):
+            raise InvalidTypeError("a tape: what it watches must be a list of arrays; pass Tape([w])")
         self._watched = tuple(watched)
         self._calls: list[Recorded] = []
         self._live = {id(a) for a in watched}
+        self._cut: dict[int, str] = {}  # further outputs, whose gradient no rule knows
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -64,28 +73,48 @@ class Tape:
         return self._record("index", (x,), {"key": key})
 
     def _record(self, name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
+        inputs, attrs = _by_position(name, inputs, attrs)
         if name == "index":
             made = inputs[0][attrs["key"]]
         else:
             made = getattr(hal, name)(*inputs, **attrs)
         flat = tuple(inputs[0]) if name == "concat" else inputs
+        for x in (*flat, *attrs.values()):
+            if id(x) in self._cut:
+                raise UnsupportedError(
+                    f"tape.{name}: an operand is a further output of {self._cut[id(x)]}, and only"
+                    " the first one has a gradient; compute it with calls of its own",
+                    reason="op",
+                )
         needed = tuple(id(x) in self._live for x in flat)
         if any(needed):
             outputs = made if isinstance(made, tuple) else (made,)
             self._calls.append(Recorded(name, flat, attrs, outputs, needed))
             self._live.add(id(outputs[0]))
+            self._cut.update((id(out), name) for out in outputs[1:])
         return made
 
     def gradients(self, loss: Array) -> list[Array]:
         """The gradient of a loss of one element for each watched array, zeros where it does not
-        depend on one. Forgets what was recorded."""
+        depend on one. Each is an array of its own. Forgets what was recorded."""
+        if not isinstance(loss, Array):
+            raise InvalidTypeError(
+                f"gradients: the loss is a {type(loss).__name__}; pass the array that a call of the"
+                " tape gave"
+            )
         if loss.size != 1:
             raise InvalidArgumentError(
                 f"gradients: the loss has shape {list(loss.shape)}, and only one number has a "
                 "gradient; take its mean or sum first"
             )
+        if id(loss) not in self._live:
+            raise InvalidArgumentError(
+                "gradients: the loss does not come from a watched array through calls of this tape;"
+                " write tape.multiply(p, p) for p * p, since operators and calls of anyhal itself"
+                " are not recorded"
+            )
         calls, self._calls = self._calls, []
-        self._live = {id(a) for a in self._watched}
+        self._live, self._cut = {id(a) for a in self._watched}, {}
         found = {id(loss): hal.ones(loss.shape, dtype=loss.dtype, device=loss.device)}
         for call in reversed(calls):
             dout = found.pop(id(call.out), None)
@@ -96,7 +125,47 @@ class Tape:
                 if needed and dx is not None:
                     before = found.get(id(x))
                     found[id(x)] = dx if before is None else hal.add(before, dx)
-        return [
-            found[id(a)] if id(a) in found else hal.zeros(a.shape, dtype=a.dtype, device=a.device)
-            for a in self._watched
-        ]
+        return self._apart(found)
+
+    def _apart(self, found: Mapping[int, Array]) -> list[Array]:
+        """Dense arrays that share no memory: who scales one in place changes no other."""
+        taken: set[int] = set()
+        results = []
+        for a in self._watched:
+            if id(a) not in found:
+                results.append(hal.zeros(a.shape, dtype=a.dtype, device=a.device))
+                continue
+            gradient = found[id(a)]
+            place = _core.array_address(gradient)
+            if place in taken or not gradient._dense:
+                gradient = hal.copy(gradient)
+                place = _core.array_address(gradient)
+            taken.add(place)
+            results.append(gradient)
+        return results
+
+
+def _each(watched: Any) -> Sequence[Any]:
+    return watched if isinstance(watched, list | tuple) else (None,)
+
+
+def _by_position(
+    name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Operands given by name in their places, lists as lists: what the rules read."""
+    rest = dict(attrs)
+    if name == "permute_dims" and len(inputs) > 2:
+        return (inputs[0], tuple(inputs[1:])), rest
+    spec = getattr(getattr(hal, name, None), "spec", None)
+    if spec is None:
+        return inputs, rest
+    if any(a.variadic for a in spec.inputs):
+        return (list(inputs[0]), *inputs[1:]) if inputs else inputs, rest
+    placed = list(inputs)
+    for n, arg in enumerate(spec.inputs):
+        if arg.optional and arg.name in rest:
+            if n < len(placed):
+                return inputs, rest  # given twice: the call itself says so
+            placed += [None] * (n - len(placed))
+            placed.append(rest.pop(arg.name))
+    return tuple(placed), rest
