@@ -20,6 +20,8 @@ namespace {
 
 // A plan with its specs and its entry takes about 7 KB and the backend's own state: some 30 MB.
 constexpr uint64_t kMaxPlans = 4096;
+// Decompositions hold constants as long as their shape: what cached plans may hold in all.
+constexpr uint64_t kMaxConstantBytes = 128u << 20;
 
 std::mutex g_plans_mutex;
 std::map<uint64_t, Plan*>& plans() {  // by id
@@ -163,6 +165,7 @@ Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_coun
   plan->device = &device;
   plan->operand_count = operand_count, plan->input_count = input_count;
   plan->composite = std::make_unique<Composite>(std::move(parts));
+  for (const Buffer* b : plan->composite->constants) plan->constant_bytes += b->bytes;
   return track(plan);
 }
 
@@ -214,7 +217,7 @@ bool PlanCache::matches(const Entry& e, const Key& key) const {
 }
 
 void PlanCache::insert(const Key& key, Plan* plan, const std::vector<const Spec*>& specs) {
-  if (used_ >= kMaxPlans) evict();
+  if (used_ >= kMaxPlans || constant_bytes_ + plan->constant_bytes > kMaxConstantBytes) evict();
   if (2 * used_ >= mask_) grow();
   for (const Spec* s : specs) s->retain();
   const uint64_t h = hash(key);
@@ -225,6 +228,7 @@ void PlanCache::insert(const Key& key, Plan* plan, const std::vector<const Spec*
   e.tail = new Tail{{}, specs, plan->calls.load(std::memory_order_relaxed) + 1};
   if (key.count > kInline) e.tail->words.assign(key.words + kInline, key.words + key.count);
   e.plan = plan;
+  constant_bytes_ += plan->constant_bytes;
   ++used_;
 }
 
@@ -247,6 +251,7 @@ void PlanCache::rebuild(uint64_t mask) {
 void PlanCache::grow() { rebuild(2 * mask_ + 1); }
 
 void PlanCache::drop(Entry& e) {
+  constant_bytes_ -= e.plan->constant_bytes;
   release(e.plan);  // alive as long as a call, a composite or a graph holds it
   for (const Spec* s : e.tail->specs) s->release();
   delete e.tail;
@@ -268,7 +273,7 @@ void PlanCache::evict() {
     }
   }
   // All in use: room must be made all the same, and nothing says whose.
-  if (2 * used_ > kMaxPlans) clear();
+  if (2 * used_ > kMaxPlans || 2 * constant_bytes_ > kMaxConstantBytes) clear();
   rebuild(mask_);
 }
 

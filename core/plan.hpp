@@ -81,6 +81,7 @@ struct HAL_API Plan {
   bool simple = false;       // no packs, workspace or composite: the short path applies
   bool release_gil = false;  // estimated to run long enough for it to pay
   uint64_t workspace_bytes = 0;
+  uint64_t constant_bytes = 0;  // of a composite
   std::vector<anyhal_pack> packs;
   std::unique_ptr<Composite> composite;
   // For receipts and summaries:
@@ -160,7 +161,7 @@ class HAL_API PlanCache {
   void evict();
 
   Entry* entries_ = nullptr;
-  uint64_t mask_ = 0, used_ = 0;
+  uint64_t mask_ = 0, used_ = 0, constant_bytes_ = 0;
 };
 
 HAL_API PlanCache& plan_cache();

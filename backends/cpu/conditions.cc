@@ -409,12 +409,11 @@ Answer ordered(const Desc& d, int32_t axis, int64_t kept) {
   bool fits = values.rank == x.rank && same_dims(values, indices) && kept <= x.dims[axis];
   for (uint32_t i = 0; fits && i < x.rank; ++i)
     fits = values.dims[i] == (int32_t(i) == axis ? kept : x.dims[i]);
-  return all(mistake_unless(fits, "the outputs have x's dims, k along the axis", 1),
-             same_dtype(d, 0, 1),
-             require(indices.dtype == ANYHAL_DTYPE_I64, ANYHAL_REASON_DTYPE,
-                     "the indices must be i64", 2),
-             require(values.alias_of == 0 && indices.alias_of == 0, ANYHAL_REASON_LAYOUT,
-                     "this op cannot write over an operand", 1));
+  return all(
+      mistake_unless(fits, "the outputs have x's dims, k along the axis", 1), same_dtype(d, 0, 1),
+      require(indices.dtype == ANYHAL_DTYPE_I64, ANYHAL_REASON_DTYPE, "the indices must be i64", 2),
+      require(values.alias_of == 0 && indices.alias_of == 0, ANYHAL_REASON_LAYOUT,
+              "this op cannot write over an operand", 1));
 }
 
 Answer sort(const Desc& d) { return ordered(d, sdk::attributes<anyhal_attrs_sort>(d).axis, -1); }

@@ -127,7 +127,8 @@ static refusal read_description(const anyhal_op_desc* desc, anyhal_plan* plan) {
     return refuse(ANYHAL_REASON_ATTRIBUTE, "a flag of the op is unknown here");
   for (int i = 0; i < 6; ++i) {
     if (desc->numerics[i] != 0)
-      return refuse(ANYHAL_REASON_NUMERICS, "only strict numerics (all zero) run here");
+      return refuse(ANYHAL_REASON_NUMERICS,
+                    "results here are strict and the same from run to run, no more");
   }
   if (desc->input_count != plan->row->inputs || desc->operand_count != plan->row->inputs + 1 ||
       desc->operands->size < sizeof(anyhal_tensor_desc))
@@ -169,7 +170,7 @@ static const char* what_to_do(refusal bad) {
     case ANYHAL_REASON_RANK:
       return "reshape to fewer dims";
     case ANYHAL_REASON_NUMERICS:
-      return "ask for strict numerics";
+      return "ask for less, strict numbers that are the same from run to run";
     case ANYHAL_REASON_MEMORY_KIND:
       return "use kind 0";
     case ANYHAL_REASON_WORKSPACE:

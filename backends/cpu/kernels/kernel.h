@@ -104,36 +104,36 @@ struct KernelSet {
       rms_norm, softmax, rope, embedding, cache_append, argmax, concat, quant_matmul, sort, topk;
 };
 
-#define HAL_CPU_DECLARE_KERNELS(isa)                                                   \
-  namespace isa {                                                                      \
-  bool prepare_copy(Plan& plan);                                                       \
-  bool prepare_fill(Plan& plan);                                                       \
-  bool prepare_cast(Plan& plan);                                                       \
-  bool prepare_unary(Plan& plan);                                                      \
-  bool prepare_binary(Plan& plan);                                                     \
-  bool prepare_where(Plan& plan);                                                      \
-  bool prepare_reduce(Plan& plan);                                                     \
-  bool prepare_matmul(Plan& plan); /* also matmul_epilogue */                          \
-  bool prepare_gather(Plan& plan);                                                     \
-  bool prepare_scatter_add(Plan& plan);                                                \
-  bool prepare_attention(Plan& plan);                                                  \
-  bool prepare_rms_norm(Plan& plan);                                                   \
-  bool prepare_softmax(Plan& plan);                                                    \
-  bool prepare_rope(Plan& plan);                                                       \
-  bool prepare_embedding(Plan& plan);                                                  \
-  bool prepare_cache_append(Plan& plan);                                               \
-  bool prepare_argmax(Plan& plan);                                                     \
-  bool prepare_concat(Plan& plan);                                                     \
-  bool prepare_quant_matmul(Plan& plan);                                               \
-  bool prepare_sort(Plan& plan); /* in order.cc */                                     \
-  bool prepare_topk(Plan& plan);                                                       \
-  inline constexpr KernelSet kKernels = {                                              \
-      prepare_copy,    prepare_fill,        prepare_cast,        prepare_unary,        \
-      prepare_binary,  prepare_where,       prepare_reduce,      prepare_matmul,       \
-      prepare_gather,  prepare_scatter_add, prepare_attention,   prepare_rms_norm,     \
-      prepare_softmax, prepare_rope,        prepare_embedding,   prepare_cache_append, \
-      prepare_argmax,  prepare_concat,      prepare_quant_matmul, prepare_sort,        \
-      prepare_topk};                                                                   \
+#define HAL_CPU_DECLARE_KERNELS(isa)                                                    \
+  namespace isa {                                                                       \
+  bool prepare_copy(Plan& plan);                                                        \
+  bool prepare_fill(Plan& plan);                                                        \
+  bool prepare_cast(Plan& plan);                                                        \
+  bool prepare_unary(Plan& plan);                                                       \
+  bool prepare_binary(Plan& plan);                                                      \
+  bool prepare_where(Plan& plan);                                                       \
+  bool prepare_reduce(Plan& plan);                                                      \
+  bool prepare_matmul(Plan& plan); /* also matmul_epilogue */                           \
+  bool prepare_gather(Plan& plan);                                                      \
+  bool prepare_scatter_add(Plan& plan);                                                 \
+  bool prepare_attention(Plan& plan);                                                   \
+  bool prepare_rms_norm(Plan& plan);                                                    \
+  bool prepare_softmax(Plan& plan);                                                     \
+  bool prepare_rope(Plan& plan);                                                        \
+  bool prepare_embedding(Plan& plan);                                                   \
+  bool prepare_cache_append(Plan& plan);                                                \
+  bool prepare_argmax(Plan& plan);                                                      \
+  bool prepare_concat(Plan& plan);                                                      \
+  bool prepare_quant_matmul(Plan& plan);                                                \
+  bool prepare_sort(Plan& plan); /* in order.cc */                                      \
+  bool prepare_topk(Plan& plan);                                                        \
+  inline constexpr KernelSet kKernels = {                                               \
+      prepare_copy,    prepare_fill,        prepare_cast,         prepare_unary,        \
+      prepare_binary,  prepare_where,       prepare_reduce,       prepare_matmul,       \
+      prepare_gather,  prepare_scatter_add, prepare_attention,    prepare_rms_norm,     \
+      prepare_softmax, prepare_rope,        prepare_embedding,    prepare_cache_append, \
+      prepare_argmax,  prepare_concat,      prepare_quant_matmul, prepare_sort,         \
+      prepare_topk};                                                                    \
   }
 
 HAL_CPU_DECLARE_KERNELS(baseline)

@@ -190,7 +190,9 @@ Answer random_integers_fit(const Desc& desc) { return numbers_fit(desc, sdk::kIn
 void random_integers(const Call& call) {
   const auto range = sdk::attributes<anyhal_attrs_random_integers>(call.desc());
   generate(call, sdk::IntTypes{}, [&](auto t, Words& words, uint64_t i) {
-    const uint64_t found = range.low + high_product(words.pair(i), range.high - range.low);
+    // A count of 2^64 wraps to 0: every word is a number then.
+    const uint64_t count = range.high - range.low, word = words.pair(i);
+    const uint64_t found = range.low + (count == 0 ? word : high_product(word, count));
     return static_cast<typename decltype(t)::is>(found);
   });
 }

@@ -378,8 +378,23 @@ class OpTable {
       std::snprintf(which, sizeof(which), " (operand %d)", static_cast<int>(answer.operand));
     bool mistake = answer.status == ANYHAL_STATUS_INVALID_ARGUMENT;
     return fail(error, answer.status, answer.reason, "%.100s%s%s%s; %s", text, used > 0 ? ": " : "",
-                answer.why, which,
-                mistake ? "correct the operands" : "use another device or cast the operands");
+                answer.why, which, mistake ? "correct the operands" : what_helps(answer.reason));
+  }
+
+  static const char* what_helps(int32_t reason) {
+    switch (reason) {
+      case ANYHAL_REASON_OP:
+        return "let it decompose or use another device";
+      case ANYHAL_REASON_DTYPE:
+        return "cast the operands or use another device";
+      case ANYHAL_REASON_LAYOUT:
+      case ANYHAL_REASON_ALIGNMENT:
+        return "pass dense operands or use another device";
+      case ANYHAL_REASON_NUMERICS:
+        return "ask for less or use another device";
+      default:
+        return "use another device";
+    }
   }
 
   const Row* rows_;

@@ -30,7 +30,13 @@ from anyhal.dispatch.lowering import (
 )
 from anyhal.dispatch.signature import check_signature
 from anyhal.dtypes import ALL, DType, dtype
-from anyhal.errors import HalError, InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import (
+    HalError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    OutOfMemoryError,
+    UnsupportedError,
+)
 from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
@@ -168,6 +174,21 @@ def _blocks(spec: TensorSpec) -> list[int]:
 
 def _is_int(v: Any) -> bool:
     return isinstance(v, int | np.integer) and not isinstance(v, bool)
+
+
+def _infer(spec: OpSpec, specs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
+    """The outputs; sizes that no memory and no contract can hold are refused."""
+    wanted = spec.infer_outs(specs, attrs)
+    check_sizes(spec.name, [s for s in wanted if s is not None])
+    return wanted
+
+
+def check_sizes(op_name: str, specs: Sequence[TensorSpec]) -> None:
+    for s in specs:
+        if math.prod(max(n, 1) for n in s.shape) * s.dtype.block_bytes >= 1 << 63:
+            raise InvalidArgumentError(
+                f"{op_name}: {describe(s)} would take 2^63 bytes or more; use smaller sizes"
+            )
 
 
 def _check_outs(spec: OpSpec, inputs: Sequence[Any], outs: Sequence[Any], wanted: Outs) -> None:
@@ -311,6 +332,11 @@ def _weigh(
                 if not every or step.device.name == call.device:
                     raise
                 verdicts = ((spec.name, Verdict("no", "driver", text=str(why))),)
+            except MemoryError as why:
+                raise OutOfMemoryError(
+                    f"{call}: the constants of its decomposition do not fit the host's memory"
+                    f" ({str(why) or 'no more'}); use smaller sizes"
+                ) from None
         asked.append(Candidate(step.device, step.form, verdicts))
         decision = routing.weigh(call, asked, chosen.contract, chosen.policy)
     assert decision is not None
@@ -332,7 +358,7 @@ def resolve(
         first = arrays.spec_of(outs[0])
         wanted = (TensorSpec.dense(first.dtype, first.shape),)
     else:
-        wanted = spec.infer_outs(specs, attrs)
+        wanted = _infer(spec, specs, attrs)
     on = ["" if a is None else a._device_name for a in inputs]
     homes = set(filter(None, [*on, *(o._device_name for o in outs if o is not None)]))
     _check_outs(spec, inputs, outs, wanted)
@@ -413,8 +439,14 @@ def explain(text: str) -> Decision:
     Every candidate is asked and the choice is prepared, so that its kernels can be named. The
     operands are taken to be dense arrays on the scope's device (else the best one).
     """
+    if not isinstance(text, str):
+        raise InvalidTypeError(
+            f"explain: a {type(text).__name__} is no call; write it as text, such as"
+            ' "matmul f32[4,8] f32[8,16]"'
+        )
     parsed = parse(text)
     where = device.device()
+    check_sizes(parsed.spec.name, [s for s in (*parsed.inputs, *parsed.outs) if s is not None])
     infos = [None if s is None else OperandInfo(s) for s in parsed.inputs]
     on = [where.name if i else "" for i in infos]
     outs = tuple(None if s is None else OperandInfo(s) for s in parsed.outs)

@@ -103,7 +103,9 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
             attrs = {"low": 3, "high": 100, "shape": (2, 7), "dtype": dtype_of(name).name}
             yield Sample(f"{label} {name}", (key,), attrs)
     key = _philox.KEYS[2][1]
-    for low, high in ((-(2**63), 2**63 - 1), (0, 2**32), (-1, 2**32), (-5, -4)):
+    attrs = {"low": 0, "high": 2**64, "shape": (33,), "dtype": "uint64"}
+    yield Sample("every word", (key,), attrs)
+    for low, high in ((-(2**63), 2**63), (-(2**63), 2**63 - 1), (0, 2**32), (-1, 2**32), (-5, -4)):
         yield Sample(f"{low} to {high}", (key,), {"low": low, "high": high, "shape": (33,)})
     yield Sample("nothing", (key,), {"low": 0, "high": 2, "shape": (0,)})
 

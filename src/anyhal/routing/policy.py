@@ -324,7 +324,8 @@ def steps(
     own = facts.device(own_name)
     if own is None:
         raise NotFoundError(
-            f"{call}: no device is named {own_name!r}; `anyhal devices` lists what is here"
+            f"{call}: no device is named {own_name!r}, there are"
+            f" {', '.join(d.name for d in facts.devices) or 'none'}; name one of them"
         )
     forms: list[Form] = ["fused"] if contract.fallback == "never" else ["fused", "decomposed"]
     if policy.prefer_decomposed and len(forms) == 2:

@@ -19,7 +19,9 @@ def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
     others NaN, a norm of NaN makes all of them NaN: check what is returned.
     """
     if not isinstance(grads, list | tuple) or any(not isinstance(g, Array) for g in grads):
-        raise InvalidTypeError("clip_grad_norm: the gradients must be a list of arrays; pass a list")
+        raise InvalidTypeError(
+            "clip_grad_norm: the gradients must be a list of arrays; pass a list"
+        )
     if any("float" not in g.dtype for g in grads):
         raise UnsupportedError(
             f"clip_grad_norm: gradients are {', '.join(sorted({g.dtype for g in grads}))}, and only"

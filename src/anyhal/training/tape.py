@@ -43,13 +43,15 @@ class Tape:
         gradients = tape.gradients(loss)
 
     Operators (`p * p`) and calls of `anyhal` itself are not recorded. Only the first output of an
-    op has a gradient; using another one is refused. In-place ops have no rule: what the tape recorded
-    must not change before `gradients`.
+    op has a gradient; using another one is refused. In-place ops have no rule: what the tape
+    recorded must not change before `gradients`.
     """
 
     def __init__(self, watched: Sequence[Array]) -> None:
         if not all(isinstance(a, Array) for a in _each(watched)):
-            raise InvalidTypeError("a tape: what it watches must be a list of arrays; pass Tape([w])")
+            raise InvalidTypeError(
+                "a tape: what it watches must be a list of arrays; pass Tape([w])"
+            )
         self._watched = tuple(watched)
         self._calls: list[Recorded] = []
         self._live = {id(a) for a in watched}
