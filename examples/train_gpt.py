@@ -87,4 +87,4 @@ def loss(device: hal.Device) -> training_run.Loss:
 
 
 if __name__ == "__main__":
-    training_run.run(training_run.options(__doc__, 200), initial(), loss, rate=0.01)
+    training_run.run(training_run.options(__doc__, 200), initial, loss, rate=0.01)

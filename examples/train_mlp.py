@@ -45,4 +45,4 @@ def loss(device: hal.Device) -> training_run.Loss:
 
 
 if __name__ == "__main__":
-    training_run.run(training_run.options(__doc__, 300), initial(), loss, rate=0.02)
+    training_run.run(training_run.options(__doc__, 300), initial, loss, rate=0.02)

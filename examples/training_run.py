@@ -5,11 +5,15 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
+import signal
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +31,19 @@ MAX_NORM = 1.0
 BETAS = {"beta1": 0.9, "beta2": 0.99}
 
 
+NAME = Path(sys.argv[0]).stem
+
+
+class Stop(Exception):
+    """Ends the program with a sentence and an exit status."""
+
+    def __init__(self, sentence: str, status: int = 1) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
 def options(purpose: str, steps: int) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=purpose)
+    parser = argparse.ArgumentParser(prog=NAME, description=purpose.splitlines()[0])
     parser.add_argument("--device", default="cpu:0", help="as anyhal devices lists them")
     parser.add_argument("--steps", type=int, default=steps, help="how many steps in all")
     parser.add_argument("--checkpoint", type=Path, help="write the state here at the end")
@@ -65,21 +80,33 @@ class State:
         }
         tensors["losses"] = np.array(self.losses, np.float64)
         part = path.with_name(f"{path.name}.part")
-        with part.open("wb") as file:
-            file.write(save(tensors))
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
+        try:
+            with part.open("wb") as file:
+                file.write(save(tensors))
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
     def load(self, path: Path) -> None:
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        tensors = load_file(path)
-        self.losses = tensors.pop("losses").tolist()
+        try:
+            tensors = load_file(path)
+        except OSError as why:
+            reason = (why.strerror or str(why)).lower()
+            raise Stop(f"resuming: {path}: {reason}; give a checkpoint to --resume") from None
+        except (SafetensorError, KeyError, TypeError) as why:  # the last two: dtypes without NumPy
+            raise Stop(f"resuming: {path} is no whole checkpoint ({why}); give another") from None
         held = {f"{g}.{n}": a for g, arrays in self.groups().items() for n, a in arrays.items()}
-        shapes = {name: a.shape for name, a in held.items()}
-        if {name: t.shape for name, t in tensors.items()} != shapes:
-            raise SystemExit(f"resuming: {path} is of another model; give a checkpoint of this one")
+        losses = tensors.pop("losses", np.zeros(()))
+        kinds = {name: (a.shape, a.dtype) for name, a in held.items()}
+        found = {name: (t.shape, t.dtype.name) for name, t in tensors.items()}
+        if found != kinds or losses.ndim != 1 or losses.dtype != np.float64:
+            raise Stop(f"resuming: {path} is of another model; give a checkpoint of this one")
+        self.losses = losses.tolist()
         for name, array in held.items():
             array.set(tensors[name])
 
@@ -103,12 +130,8 @@ def step(state: State, loss: Loss, rate: float) -> float:
 
 
 def plot(losses: list[float], title: str, path: Path) -> None:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        sentence = "no plot: matplotlib is not installed; pip install 'anyhal[train]'"
-        print(sentence, file=sys.stderr)
-        return
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7, 4))
     axes = figure.subplots()
     axes.plot(range(1, len(losses) + 1), losses)
@@ -116,42 +139,132 @@ def plot(losses: list[float], title: str, path: Path) -> None:
     figure.savefig(path)
 
 
-def run(
-    chosen: argparse.Namespace,
-    initial: dict[str, np.ndarray[Any, Any]],
-    loss: Callable[[hal.Device], Loss],
-    rate: float,
-) -> None:
-    device = hal.select_backend(chosen.device)
+def check_writable(option: str, path: Path) -> None:
+    """A file beside `path` can be made: found out now, not after hours of training."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+        if path.is_dir():
+            raise IsADirectoryError(0, "is a folder")
+    except OSError as why:
+        reason = (why.strerror or str(why)).lower()
+        raise Stop(f"{option} {path} cannot be written: {reason}; give another path") from None
+
+
+def can_plot(path: Path) -> bool:
+    """Whether there is matplotlib; Stop where it cannot draw files of this ending."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        sentence = "no plot: matplotlib is not installed; pip install 'anyhal[train]'"
+        print(sentence, file=sys.stderr)
+        return False
+    try:
+        Figure().savefig(io.BytesIO(), format=path.suffix[1:].lower() or "none")
+    except Exception as why:  # each format has its own kind of failure
+        reason = " ".join(str(why).split())
+        raise Stop(f"--plot {path} cannot be drawn: {reason}; try the ending .svg") from None
+    return True
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Refuses before training what would fail after it."""
+    if chosen.steps < 1:
+        raise Stop(f"--steps {chosen.steps} trains nothing; give 1 or more", 2)
     if chosen.checkpoint or chosen.resume:
         try:
             import safetensors  # noqa: F401
         except ImportError:
-            raise SystemExit(
-                "checkpoints: safetensors is not installed; pip install 'anyhal[train]'"
-            ) from None
-    state = State(initial, device)
-    if chosen.resume:
-        state.load(chosen.resume)
-    first, compute, began = len(state.losses), loss(device), time.perf_counter()
+            sentence = "checkpoints: safetensors is not installed; pip install 'anyhal[train]'"
+            raise Stop(sentence) from None
+    for option in ("checkpoint", "plot"):
+        if path := getattr(chosen, option):
+            check_writable(f"--{option}", path)
+    if chosen.plot and not can_plot(chosen.plot):
+        chosen.plot = None
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """Notes the first Ctrl-C, so that a step ends whole; the second one is as ever."""
+    noted: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+        signal.signal(number, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def train(state: State, compute: Loss, rate: float, steps: int) -> bool:
+    """Whether all steps were done; False after Ctrl-C."""
     columns = (
         "[bold]step",
         MofNCompleteColumn(),
         BarColumn(),
         TextColumn("loss {task.fields[loss]:.3f}"),
     )
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=chosen.steps, completed=first, loss=float("nan"))
-        while len(state.losses) < chosen.steps:
+    shown = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+    with interrupts() as noted, shown as bar:
+        task = bar.add_task("", total=steps, completed=len(state.losses), loss=float("nan"))
+        while len(state.losses) < steps and not noted:
             state.losses.append(step(state, compute, rate))
             bar.update(task, advance=1, loss=state.losses[-1])
+    return len(state.losses) == steps
+
+
+def run_checked(
+    chosen: argparse.Namespace,
+    initial: Callable[[], dict[str, np.ndarray[Any, Any]]],
+    loss: Callable[[hal.Device], Loss],
+    rate: float,
+) -> None:
+    check(chosen)
+    device = hal.select_backend(chosen.device)
+    state = State(initial(), device)
+    if chosen.resume:
+        state.load(chosen.resume)
+    first = len(state.losses)
+    if chosen.steps <= first:
+        has = f"{chosen.resume} has {first} steps already"
+        raise Stop(f"--steps {chosen.steps} counts all steps and {has}; give more", 2)
+    compute, began = loss(device), time.perf_counter()
+    done = train(state, compute, rate, chosen.steps)
     seconds = time.perf_counter() - began
     if chosen.checkpoint:
         state.save(chosen.checkpoint)
+    if not done:
+        where = f"; go on with --resume {chosen.checkpoint}" if chosen.checkpoint else ""
+        raise Stop(f"interrupted after step {len(state.losses)}{where}", 130)
     if chosen.plot:
-        plot(state.losses, f"{Path(sys.argv[0]).stem} on {device.name}", chosen.plot)
+        plot(state.losses, f"{NAME} on {device.name}", chosen.plot)
     if chosen.json:
         print(json.dumps({"device": device.name, "seconds": seconds, "losses": state.losses}))
-    elif state.losses:
-        done = f"steps {first + 1} to {len(state.losses)} on {device.name} in {seconds:.1f} s"
-        print(f"{done}: loss {state.losses[0]:.3f} at step 1, {state.losses[-1]:.3f} now")
+    else:
+        span = f"steps {first + 1} to {len(state.losses)} on {device.name} in {seconds:.1f} s"
+        print(f"{span}: loss {state.losses[0]:.3f} at step 1, {state.losses[-1]:.3f} now")
+
+
+def run(
+    chosen: argparse.Namespace,
+    initial: Callable[[], dict[str, np.ndarray[Any, Any]]],
+    loss: Callable[[hal.Device], Loss],
+    rate: float,
+) -> None:
+    """All of a training program; a failure is one line and an exit status."""
+    try:
+        run_checked(chosen, initial, loss, rate)
+        return
+    except Stop as why:
+        sentence, status = str(why), why.status
+    except KeyboardInterrupt:
+        sentence, status = "interrupted", 130
+    except (hal.HalError, OSError) as why:
+        sentence, status = str(why), 1
+    print(f"{NAME}: {sentence}", file=sys.stderr)
+    sys.exit(status)

@@ -91,7 +91,7 @@ def check_symbols(fix: bool) -> list[str]:
 def check_generated(fix: bool) -> list[str]:
     flag = [] if fix else ["--check"]
     found = []
-    for name in ("generate.py", "environment.py", "command_page.py"):
+    for name in ("generate.py", "environment.py", "command_page.py", "python_page.py"):
         found += run([sys.executable, f"tools/{name}", *flag])
     return found
 

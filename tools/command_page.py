@@ -30,7 +30,8 @@ HEAD = """\
 # The command `anyhal`
 
 Results go to standard output, everything else to standard error. A failure is one line on standard
-error. Exit status: 0 done, 1 refused or failed, 2 a mistake on the command line, 130 interrupted.
+error. The exit status is 0 when it is done, 1 after a failure, which a value that is not known or
+not allowed also is, 2 for an unknown option or command or a missing argument, 130 after Ctrl-C.
 """
 
 

@@ -251,6 +251,8 @@ def index() -> str:
         f"{comment('src/anyhal/ops')}\n# Ops\n\nEvery backend has the core ops; a rich op runs "
         "fused where a backend claims it\nand through core ops elsewhere. Bounds are explained in "
         "[numerics](../../explanation/numerics.md).\n\n"
+        '"Since" on a page is the draft of the [contract](../../../include/anyhal/ABI.md) whose '
+        "registry first had the op, not a\nversion of the package.\n\n"
         + table(("id", "op", "", "functions"), rows)
     )
 

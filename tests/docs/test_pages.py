@@ -130,6 +130,26 @@ def test_who_runs_an_op_fused_is_what_the_devices_declare() -> None:
             assert read and (read == declared or not declared), "none: it is asked op by op"
 
 
+def test_the_page_of_python_has_the_gradients_and_signatures_that_there_are() -> None:
+    """The page is made from the sources; here the package itself is asked."""
+    import inspect
+
+    import anyhal as hal
+    from anyhal.training.rules import RULES
+
+    sys.path.insert(0, str(ROOT / "tools"))
+    import python_page
+
+    assert python_page.rules() == sorted(RULES)
+    text = python_page.page()
+    for name in " ".join(python_page.GROUPS.values()).split():
+        assert f"- `{name}" in text
+        if inspect.isfunction(value := getattr(hal, name)):
+            bare = [p.replace(annotation="x") for p in inspect.signature(value).parameters.values()]
+            plain = str(inspect.Signature(bare)).replace(": 'x'", "").replace(" = ", "=")
+            assert f"- `{name}{plain}`: " in text
+
+
 @pytest.mark.parametrize("name", ["softmax", "cache_append", "concat"])
 def test_a_drawing_has_a_node_for_each_call_and_no_loose_end(name: str) -> None:
     sys.path.insert(0, str(ROOT / "tools"))

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from functools import cache
@@ -92,3 +93,93 @@ def test_without_matplotlib_a_sentence_says_so(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "pip install 'anyhal[train]'" in done.stderr and not (tmp_path / "x.svg").exists()
+
+
+def refused(program: str, *options: str) -> tuple[int, str]:
+    """Exit status and the one line that it says."""
+    command = [sys.executable, str(EXAMPLES / f"{program}.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout == "" and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"{program}: "), done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "says"),
+    [
+        (("--steps", "0"), 2, "--steps 0 trains nothing; give 1 or more"),
+        (("--steps", "-3"), 2, "--steps -3 trains nothing"),
+        (("--device", "nowhere:0"), 1, "nowhere:0"),
+        (("--checkpoint", "{folder}/none/x.safetensors"), 1, "no such file or directory"),
+        (("--checkpoint", "{folder}"), 1, "is a folder"),
+        (("--plot", "{folder}/none/x.svg"), 1, "no such file or directory"),
+        (("--plot", "{folder}/x.nothing"), 1, "cannot be drawn"),
+        (("--plot", "{folder}/x"), 1, "cannot be drawn"),
+        (("--resume", "{folder}/none"), 1, "no such file or directory"),
+        (("--resume", "{folder}"), 1, "resuming: "),
+        (("--resume", "{folder}/empty"), 1, "no whole checkpoint"),
+        (("--resume", "{folder}/foreign"), 1, "of another model"),
+    ],
+)
+def test_what_would_fail_later_is_refused_at_once(
+    options: tuple[str, ...], status: int, says: str, tmp_path: Path
+) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy", reason="the extra train is missing")
+    pytest.importorskip("matplotlib", reason="the extra train is not installed")
+    (tmp_path / "empty").write_bytes(b"")
+    safetensors.save_file({"a": np.zeros(3, np.float32)}, tmp_path / "foreign")
+    got = refused("train_mlp", *(o.format(folder=tmp_path) for o in options))
+    assert got[0] == status and says in got[1]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "foreign"]
+
+
+def test_a_checkpoint_is_whole_and_has_fewer_steps_than_are_asked_for(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="the extra train is not installed")
+    path = tmp_path / "mlp.safetensors"
+    run("train_mlp", "--steps", str(STEPS // 2), "--checkpoint", str(path))
+    for steps in (1, STEPS // 2):
+        status, said = refused("train_mlp", "--resume", str(path), "--steps", str(steps))
+        assert status == 2 and f"has {STEPS // 2} steps already; give more" in said
+    path.write_bytes(path.read_bytes()[:-100])
+    status, said = refused("train_mlp", "--resume", str(path))
+    assert status == 1 and "no whole checkpoint" in said
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_an_interrupt_is_one_line_and_the_state_so_far_is_saved(
+    saved: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("safetensors", reason="the extra train is not installed")
+    path = tmp_path / "mlp.safetensors"
+    # Ctrl-C comes in the middle of the fifth step, whatever the speed of the machine.
+    code = (
+        f"import sys, signal; sys.path.insert(0, {str(EXAMPLES)!r})\n"
+        f"sys.argv = ['train_mlp.py', '--steps', '{STEPS}', *sys.argv[1:]]\n"
+        "import train_mlp, training_run\n"
+        "clip, calls = training_run.clip_grad_norm, []\n"
+        "def interrupted(*given):\n"
+        "    calls.append(0)\n"
+        f"    if len(calls) == 5: signal.raise_signal({int(signal.SIGINT)})\n"
+        "    return clip(*given)\n"
+        "training_run.clip_grad_norm = interrupted\n"
+        "chosen = training_run.options('x', 9)\n"
+        "training_run.run(chosen, train_mlp.initial, train_mlp.loss, 0.02)\n"
+    )
+    options = ["--checkpoint", str(path)] if saved else []
+    command = [sys.executable, "-c", code, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 130 and "Traceback" not in done.stderr, done.stderr
+    assert "interrupted after step 5" in last and ("--resume" in last) == saved
+    assert [p.name for p in tmp_path.iterdir()] == [path.name] * saved
+    if saved:
+        resumed = run("train_mlp", "--steps", str(STEPS), "--resume", str(path))
+        assert resumed == straight("train_mlp", "cpu:0")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_help_is_about_the_program(program: str) -> None:
+    command = [sys.executable, str(EXAMPLES / f"{program}.py"), "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert shown.startswith(f"usage: {program} ") and "Trains a small" in shown
+    assert "SPDX" not in shown
