@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "functions": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
     "conformance": {"errors", "dtypes", "settings", "ops", "functions", "anyhal"},
     "frontends": {"errors", "dtypes", "settings", "anyhal"},
-    "training": {"errors", "anyhal"},
+    "training": {"errors", "anyhal", "_core"},
     "cli": {
         *("errors", "dtypes", "settings", "ops", "routing", "runtime"),
         *("conformance", "frontends", "anyhal", "_core"),
