@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from device_runs import devices
 
 import anyhal as hal
 from anyhal.ops import BY_NAME
+from device_runs import devices
 
 
 @pytest.mark.parametrize("device", devices())
