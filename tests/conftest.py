@@ -14,7 +14,7 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_
 # --hypothesis-seed and look elsewhere each time.
 settings.register_profile("default", derandomize=True, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile("slice", max_examples=50, deadline=None, suppress_health_check=_SLOW)
-settings.register_profile("deep", max_examples=600, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile("deep", max_examples=300, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile("default")
 
 # A shell starts background jobs with Ctrl-C ignored, and their children inherit that; the tests

@@ -117,7 +117,8 @@ def _multiply(trace: Trace, x: Value, w: Value, at: Windows, groups: int, out: V
     inner = math.prod(w.shape[1:])
     weights = dense(trace, w).reshape(groups, w.shape[0] // groups, inner)
     result = out.reshape(batch, groups, w.shape[0] // groups, places)
-    if at.extents == x.shape[2:] == at.sizes and x.spec.is_dense:  # 1x1: nothing to copy
+    still = at.extents == x.shape[2:] == at.sizes and not any(at.before)
+    if still and x.spec.is_dense:  # 1x1: nothing to copy
         columns = x.reshape(batch, groups, inner, places)
         trace("matmul", weights, columns, dtype=out.dtype.name, out=result)
         return
@@ -196,6 +197,10 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
             inputs = (x, w, bias, normal((2, 4, 4), name))
             yield Sample(f"all {activation} {name}", inputs, {"activation": activation})
         yield Sample(f"bias {name}", (x, w, bias, None))
+        # As many places as elements, and none of them looks at one.
+        attrs = {"strides": (3,), "pads": (1, 1)}
+        lone = (normal((1, 2, 1), name), normal((2, 2, 1), name), None, None)
+        yield Sample(f"padding alone {name}", lone, attrs)
         yield Sample(f"residual {name}", (x, w, None, bias[:, None]))
     x, w = normal((1, 1, 6)), normal((2, 1, 3))
     x[0, 0, 3], w[1, 0, 0] = np.nan, np.inf
