@@ -135,7 +135,6 @@ bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* oned
   plan->input_count = desc.input_count;
   plan->team = {self.services, self.services->thread_count(self.services->context)};
   plan->onednn = onednn;
-  plan->accumulate = desc.numerics[ANYHAL_NUMERICS_ACCUMULATE];
   plan->library = "";
   size_t bytes = desc.attributes_size;
   if (bytes > sizeof(plan->attributes)) bytes = sizeof(plan->attributes);

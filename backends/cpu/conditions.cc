@@ -448,9 +448,6 @@ Answer concat(const Desc& d) {
              in_place(d, 0));
 }
 
-// The library's products may round their factors when the caller allows it; the rest are strict.
-constexpr sdk::Promise kRounded = {1u << ANYHAL_ACCUMULATE_BF16, 0};
-
 const sdk::Row kRows[] = {
     // op, name, main operand, its dtypes, attributes, also requires, kernel (by instruction set)
     {ANYHAL_OP_COPY, "copy", 0, kAny, no_attributes, copy, nullptr, nullptr, sdk::kExact},
@@ -461,7 +458,7 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_BINARY, "binary", 0, kPlain, known_attributes<anyhal_attrs_binary>, binary, nullptr},
     {ANYHAL_OP_WHERE, "where", 1, kStored, no_attributes, where, nullptr, nullptr, sdk::kExact},
     {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce, nullptr},
-    {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr, nullptr, kRounded},
+    {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr},
     {ANYHAL_OP_GATHER, "gather", 0, kAny, known_attributes<anyhal_attrs_gather>, gather, nullptr,
      nullptr, sdk::kExact},
     {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, kNumbers, known_attributes<anyhal_attrs_scatter_add>,

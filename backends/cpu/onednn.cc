@@ -27,7 +27,6 @@ constexpr int kEngineCpu = 1;
 constexpr int kF32 = 3;
 constexpr unsigned kInOrder = 1;
 constexpr int kFpmathStrict = 0;
-constexpr int kFpmathBf16 = 1;
 constexpr int kScratchpadUser = 1;
 constexpr int kQueryImplementation = 8;
 constexpr int kQueryScratchpad = 136;
@@ -172,7 +171,7 @@ class Contractor {
                     anyhal_error* error) const;
 
  private:
-  bool make_shape(Shape* shape, const Contraction& c, int64_t m, int64_t n, bool bf16);
+  bool make_shape(Shape* shape, const Contraction& c, int64_t m, int64_t n);
   Context* make_context() const;
   void end_context(Context* context) const;
   Context* take_context() const;
@@ -211,7 +210,7 @@ bool is_packing(const Api& api, const void* pd) {
          strncmp(name, kPackingKernel, sizeof(kPackingKernel) - 1) == 0;
 }
 
-bool Contractor::make_shape(Shape* shape, const Contraction& c, int64_t m, int64_t n, bool bf16) {
+bool Contractor::make_shape(Shape* shape, const Contraction& c, int64_t m, int64_t n) {
   const Api& api = library_->api;
   const int64_t dims[3][kDimsMax] = {{m, c.k}, {c.k, n}, {m, n}};
   const int64_t strides[3][kDimsMax] = {
@@ -220,13 +219,13 @@ bool Contractor::make_shape(Shape* shape, const Contraction& c, int64_t m, int64
     if (api.desc_create(&shape->descs[i], 2, dims[i], kF32, strides[i]) != kSuccess) return false;
   void* attr = nullptr;
   if (api.attr_create(&attr) != kSuccess) return false;
-  // What was asked for, whatever ONEDNN_DEFAULT_FPMATH_MODE says; scratch memory is ours.
-  bool made = api.attr_set_fpmath_mode(attr, bf16 ? kFpmathBf16 : kFpmathStrict) == kSuccess &&
+  // Strict f32 whatever ONEDNN_DEFAULT_FPMATH_MODE says; scratch memory is ours.
+  bool made = api.attr_set_fpmath_mode(attr, kFpmathStrict) == kSuccess &&
               api.attr_set_scratchpad_mode(attr, kScratchpadUser) == kSuccess &&
               api.matmul_create(&shape->pd, library_->engine, shape->descs[kA], shape->descs[kB],
                                 nullptr, shape->descs[kOut], attr) == kSuccess;
   void* other = nullptr;
-  if (made && n > kNarrow && !bf16 &&
+  if (made && n > kNarrow &&
       api.matmul_create(&other, library_->engine, shape->descs[kA], shape->descs[kB], nullptr,
                         shape->descs[kOut], attr) == kSuccess) {
     while (!is_packing(api, other) && api.pd_next(other) == kSuccess) {
@@ -306,10 +305,8 @@ bool Contractor::prepare(Plan& plan, const Contraction& c) {
   int64_t last = extent - (pieces_ - 1) * step;
   if (pieces_ == 1) step = last;
   last_shape_ = last == step ? 0 : 1;
-  bool bf16 = plan.accumulate == ANYHAL_ACCUMULATE_BF16;
-  if (!make_shape(&shapes_[0], c, by_rows ? step : c.m, by_rows ? c.n : step, bf16)) return false;
-  if (last_shape_ == 1 &&
-      !make_shape(&shapes_[1], c, by_rows ? last : c.m, by_rows ? c.n : last, bf16))
+  if (!make_shape(&shapes_[0], c, by_rows ? step : c.m, by_rows ? c.n : step)) return false;
+  if (last_shape_ == 1 && !make_shape(&shapes_[1], c, by_rows ? last : c.m, by_rows ? c.n : last))
     return false;
   constexpr int64_t kBytes = sizeof(float);
   a_step_ = by_rows ? step * c.a_row * kBytes : 0;

@@ -22,7 +22,8 @@ BROKEN_RULES = 110
 @pytest.fixture
 def fake() -> Iterator[Callable[[str], Any]]:
     """Makes an instance from a script; its devices. At the end the core broke no rule of it."""
-    hal = pytest.importorskip("anyhal")
+    import anyhal as hal
+
     made: list[Any] = []
 
     def make(script: str = "", **settings: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-hal = pytest.importorskip("anyhal")
+import anyhal as hal
 
 Fake = Callable[..., Any]
 GOLDEN = Path(__file__).with_name("golden_explain.json")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-hal = pytest.importorskip("anyhal")
+import anyhal as hal
 
 Fake = Callable[..., Any]
 MIB = 1 << 20

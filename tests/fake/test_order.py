@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-hal = pytest.importorskip("anyhal")
-device_facts = pytest.importorskip("anyhal.runtime.device").facts
+import anyhal as hal
+from anyhal.runtime.device import facts as device_facts
 
 Fake = Callable[..., Any]
 MODES = ["mode=sync", "mode=async", "memory=cell", "mode=async; memory=cell"]

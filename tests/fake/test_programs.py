@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-hal = pytest.importorskip("anyhal")
+import anyhal as hal
 
 Fake = Callable[..., Any]
 MODES = ["mode=sync", "mode=async", "memory=cell", "mode=async; memory=cell"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-hal = pytest.importorskip("anyhal")
+import anyhal as hal
 
 Fake = Callable[..., Any]
 A = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -35,6 +35,17 @@ def test_operands_by_name_have_the_gradients_of_those_by_place() -> None:
         np.testing.assert_array_equal(place, name)
 
 
+def test_required_operands_by_name_count_too() -> None:
+    a, b = made(2, 3), made(3, 2)
+    tape = Tape([a, b])
+    try:
+        product = tape.matmul(a, b=b)
+    except hal.InvalidArgumentError:
+        return  # positional only: refused, never half a gradient
+    da, db = tape.gradients(tape.sum(product))
+    assert np.abs(da.numpy()).max() > 0 and np.abs(db.numpy()).max() > 0
+
+
 def test_a_list_that_can_be_read_once_is_read_once() -> None:
     x = made(2, 2)
     tape = Tape([x])

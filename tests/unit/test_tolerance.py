@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from anyhal import ops
-from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.conformance.tolerance import bound, mismatch, rounded_factors
 from anyhal.dtypes import dtype
 
 RNG = np.random.default_rng(7)
@@ -212,3 +212,24 @@ def test_broken_windows_are_caught() -> None:
     good = ops.lookup("resize").reference(x, **attrs)
     assert judge("resize", (x,), attrs, good.astype(np.float32)) is None
     assert judge("resize", (x,), attrs, good.astype(np.float16).astype(np.float32)) is not None
+
+
+def test_rounded_factors_are_covered_and_no_more() -> None:
+    """bf16 factors pass the widened bound and fail the strict one; fewer bits fail both."""
+    rng, spec = np.random.default_rng(8), ops.lookup("matmul")
+    a, b = (rng.standard_normal((40, 40)).astype(np.float32) for _ in range(2))
+    want = spec.reference(a, b)
+    strict = bound(spec.bound, spec, (a, b), {}, want, dtype("f32"))
+    wider = strict + rounded_factors(2, spec, (a, b))
+
+    def product(bits: int) -> Any:
+        def cut(x: Any) -> Any:
+            m, e = np.frexp(x.astype(np.float64))
+            return np.ldexp(np.rint(m * 2**bits) / 2**bits, e)
+
+        return (cut(a) @ cut(b)).astype(np.float32)
+
+    assert mismatch(product(8), want, wider, dtype("f32")) is None
+    assert mismatch(product(8), want, strict, dtype("f32")) is not None
+    assert mismatch(product(3), want, wider, dtype("f32")) is not None
+    assert not np.any(rounded_factors(0, spec, (a, b)))

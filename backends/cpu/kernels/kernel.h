@@ -69,7 +69,6 @@ struct Plan {
   uint32_t pack_operand;
   uint64_t pack_bytes;
   const char* pack_key;
-  uint32_t accumulate;  // anyhal_accumulate that the caller allows
   OneDnn* onednn;       // null = absent or switched off
   void* library_state;  // owned by the library's wrapper, ended by end_library_state
   void (*end_library_state)(void* state);

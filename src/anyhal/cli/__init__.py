@@ -2,7 +2,8 @@
 SPDX-License-Identifier: Apache-2.0
 
 Results go to stdout, everything else to stderr. A failure is one line on stderr and an exit status
-other than 0: 1 what anyhal refused, 2 a mistake on the command line, 130 interrupted.
+other than 0: 1 a failure, a bad value included, 2 an unknown option or command or a missing
+argument, 130 interrupted.
 """
 
 from __future__ import annotations

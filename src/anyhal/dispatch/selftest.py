@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,19 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
 
 
 def _op_hash(spec: OpSpec) -> str:
-    source = inspect.getsource(sys.modules[spec.infer.__module__])
-    return hashlib.sha256(source.encode()).hexdigest()[:16]
+    """Of the op's file and of all that its answers are judged with."""
+    own = inspect.getsource(sys.modules[spec.samples.__module__])
+    return hashlib.sha256((_shared_hash() + own).encode()).hexdigest()[:16]
+
+
+@lru_cache
+def _shared_hash() -> str:
+    package = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    shared = [*(package / "ops").glob("_*.py"), *(package / "conformance").glob("*.py")]
+    for path in sorted([*shared, Path(__file__)]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 # ------------------------------------------------------------------------------------- the store

@@ -88,6 +88,12 @@ class Tape:
                     " the first one has a gradient; compute it with calls of its own",
                     reason="op",
                 )
+        unbound = [key for key, x in attrs.items() if id(x) in self._live]
+        if unbound:
+            raise InvalidArgumentError(
+                f"tape.{name}: {unbound[0]} is given by name and has no place among the operands;"
+                " pass arrays by position"
+            )
         needed = tuple(id(x) in self._live for x in flat)
         if any(needed):
             outputs = made if isinstance(made, tuple) else (made,)
@@ -165,7 +171,7 @@ def _by_position(
         return (list(inputs[0]), *inputs[1:]) if inputs else inputs, rest
     placed = list(inputs)
     for n, arg in enumerate(spec.inputs):
-        if arg.optional and arg.name in rest:
+        if arg.name in rest:
             if n < len(placed):
                 return inputs, rest  # given twice: the call itself says so
             placed += [None] * (n - len(placed))
