@@ -260,3 +260,12 @@ def test_the_names_in_scripts_are_those_of_the_registry(fake: Fake) -> None:
 
     for name in BY_NAME:
         fake(f"devices=0; refuse={name}:op")
+
+
+def test_onx_09_a_device_without_64_bit_integers_says_so(fake: Fake, on: Fake) -> None:
+    with on(fake("dtypes=-i64")):
+        x = hal.asarray(A)
+        assert hal.add(x, x).numpy().sum() == 2 * A.sum()
+        with pytest.raises(hal.UnsupportedError) as refused:
+            hal.argmax(x)
+        assert refused.value.reason == "dtype"

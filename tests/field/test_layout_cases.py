@@ -59,13 +59,3 @@ def test_onx_06_what_one_device_runs_every_device_runs() -> None:
     for device in devices():
         values, _ = hal.topk(hal.asarray(x.numpy(), device=device), k=2, largest=True)
         assert values.numpy().tolist() == [[3, 2]]
-
-
-def test_onx_09_a_device_without_64_bit_integers_says_so() -> None:
-    (device,) = hal.load_backend("fake", instance="fake64", settings={"script": "dtypes=-i64"})
-    with hal.use(device=device, allow_uncertified=("fake64",)):
-        x = hal.asarray(np.ones((2, 3), np.float32))
-        assert hal.add(x, x).numpy().sum() == 12
-        with pytest.raises(hal.UnsupportedError) as refused:
-            hal.argmax(x)
-        assert refused.value.reason == "dtype"
