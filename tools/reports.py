@@ -60,6 +60,13 @@ _FAMILIES = (
         (*NATIVE, "src/anyhal", "tests/ops", "tests/device_runs.py"),
     ),
     Family(
+        "large",
+        "arrays of more than 2^31 elements: no index wraps, every element is written",
+        (*_PYTEST, "tests/field/test_large.py", "-n", "0", "-m", "large"),
+        (*_PYTEST, "tests/field/test_large.py", "-n", "0", "-m", "large", "-k", "NUM_10"),
+        (*NATIVE, "src/anyhal", "tests/field/test_large.py"),
+    ),
+    Family(
         "dispatch",
         "what a small call costs, against NumPy in the same run",
         ("{python}", "benchmarks/dispatch.py", "--json"),
