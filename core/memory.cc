@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/process.hpp"
 #include "core/queue.hpp"
 
 namespace hal {
@@ -15,6 +16,7 @@ constexpr uint64_t kSmall = 64 << 10;  // above this a buffer owns its block
 constexpr uint64_t kSlab = 1 << 20;
 constexpr uint64_t kAlignment = 256;  // DLPack's figure; small ones get 64
 constexpr uint64_t kSmallAlignment = 64;
+constexpr uint64_t kAskHost = 64 << 20;  // from here on the host is asked what it has left
 
 // 64, 128, 192, 256, then four classes per power of two.
 int class_of(uint64_t bytes) {
@@ -99,6 +101,8 @@ bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_me
                     " is above the device's limit of " + std::to_string(k.block_bytes_max) +
                     " bytes per block; split the tensor",
                 ANYHAL_REASON_SHAPE_LIMIT);
+  // The host's allocator promises anything; the process then dies at the first write.
+  if (device_->host_memory && bytes >= kAskHost && bytes > host_available()) return false;
   const uint64_t alignment = std::max<uint64_t>(kAlignment, k.base_alignment);
   const anyhal_memory_request request = {sizeof(request), 0,         kind,  purpose,
                                          bytes,           alignment, {0, 0}};
@@ -244,6 +248,10 @@ void Memory::reclaim() {
   device_->collect_plans();
   collect_foreign();
   trim();
+  // Devices that are this host share its memory, so what their pools keep is in the way as well.
+  if (device_->host_memory)
+    for (Device* d : all_devices())
+      if (d != device_ && d->host_memory) d->memory.trim();
 }
 
 uint64_t Memory::trim() {

@@ -1,8 +1,11 @@
-// The fork handler.
+// The fork handler; what the host has left.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/process.hpp"
 
 #include <pthread.h>
+
+#include <algorithm>
+#include <cstdio>
 
 #include "core/device.hpp"
 #include "core/executor.hpp"
@@ -10,6 +13,18 @@
 
 namespace hal {
 namespace {
+
+// The first number that `format` reads from a line of the file; the largest where there is none.
+uint64_t number_in(const char* path, const char* format) {
+  unsigned long long value = UINT64_MAX;
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return value;
+  char line[128];
+  while (std::fgets(line, sizeof(line), file) != nullptr)
+    if (std::sscanf(line, format, &value) == 1) break;
+  std::fclose(file);
+  return value;
+}
 
 void in_child() {
   executor_after_fork();
@@ -29,6 +44,21 @@ void in_child() {
 void watch_forks() {
   static const int once = pthread_atfork(nullptr, nullptr, in_child);
   (void)once;
+}
+
+uint64_t host_available() {
+  uint64_t available = number_in("/proc/meminfo", "MemAvailable: %llu");
+  if (available < UINT64_MAX / 1024) available *= 1024;
+  // Within a control group the page cache counts as used, and the kernel drops it when asked to.
+  const char* const stat = "/sys/fs/cgroup/memory.stat";
+  const uint64_t limit = number_in("/sys/fs/cgroup/memory.max", "%llu");
+  const uint64_t used = number_in("/sys/fs/cgroup/memory.current", "%llu");
+  if (limit == UINT64_MAX || used == UINT64_MAX) return available;
+  uint64_t cached = 0;
+  for (const char* line : {"active_file %llu", "inactive_file %llu"})
+    if (const uint64_t bytes = number_in(stat, line); bytes != UINT64_MAX) cached += bytes;
+  const uint64_t held = used - std::min(used, cached);
+  return std::min(available, limit - std::min(limit, held));
 }
 
 }  // namespace hal

@@ -67,6 +67,14 @@ class Device:
                     self._opened = native
         return self._opened
 
+    def trim(self) -> int:
+        """Gives the idle blocks that the pools keep for reuse back to the device; returns bytes.
+
+        Nothing that is in use is touched. Pools do this by themselves when memory runs out.
+        """
+        given: int = self.native.trim()
+        return given
+
     @property
     def dtypes(self) -> tuple[DType, ...]:
         """The dtypes that some op of the device declares; all when it declares nothing."""
