@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -121,7 +121,7 @@ def _attribute(op_name: str, a: Attr, value: Any) -> Any:
     if a.kind == "dtype":
         return None if value is None else dtype(value).name
     if a.kind == "enum":
-        if value not in a.choices:
+        if not isinstance(value, str) or value not in a.choices:
             near = get_close_matches(str(value), list(a.choices), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(a.choices)
             raise refuse("is not one of its choices", hint)
@@ -471,6 +471,15 @@ def facts(path: str | os.PathLike[str] | None = None, *, calls: Sequence[str] = 
     Returns it as plain data (`"schema": 1`); with `path` it is also written there as JSON, whole or
     not at all, for `anyhal explain CALL --facts FILE`. Raises what `explain` raises for a bad call.
     """
+    if isinstance(calls, str) or not isinstance(calls, Iterable):
+        raise InvalidTypeError(
+            f"facts: calls is a {type(calls).__name__}; pass a list of texts, such as"
+            ' ["matmul f32[4,8] f32[8,16]"]'
+        )
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise InvalidTypeError(
+            f"facts: path is a {type(path).__name__}; pass the name of the file to write"
+        )
     for call in calls:
         explain(call)
     data = replay.to_data(device.facts(), recording.calls())

@@ -25,7 +25,7 @@ from anyhal.routing.facts import (
     Want,
     Work,
 )
-from anyhal.routing.policy import DEFAULT, Policy, every_step, weigh
+from anyhal.routing.policy import DEFAULT, Policy, every_step, select, weigh
 
 SCHEMA = 1
 Asked = tuple[CallFact, tuple[Candidate, ...]]
@@ -174,6 +174,7 @@ def decide_again(
         )
     call, candidates = found
     if device is not None:
+        device = select(device, recording.facts, policy).device.name
         moved = tuple(replace(o, device=device if o.device else "") for o in call.operands)
         call = replace(call, operands=moved, device=device)
     by_name = {(c.device.name, c.form): c for c in candidates}
