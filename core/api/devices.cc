@@ -107,7 +107,7 @@ bool usually_routed(const ApiBackend& b) {
 bool visible(const ApiDevice& d) {
   const char* names = environment("ANYHAL_VISIBLE_DEVICES");
   if (!names) return true;
-  for (const std::string& name : split_names(names, ','))
+  for (const std::string& name : split_names(names, ',', " "))
     if (names_device(name, d.backend->row.name, d.index) ||
         (!d.identity.empty() && name == d.identity))
       return true;
@@ -170,6 +170,9 @@ ApiDevice* first_usable(const std::string& name, std::string& why, std::optional
     if (blocked.empty()) return d;
     if (why.empty()) why = d->name + " cannot be used: " + blocked;
   }
+  if (why.empty() && !is_device_name(name))
+    invalid("cannot read '" + name + "' as a device: it is neither chip nor chip:index in lower case" +
+            near_names(name) + "; write a name that `anyhal devices` prints");
   if (why.empty()) why = name + " is not in the registry" + near_names(name);
   return nullptr;
 }
@@ -223,7 +226,7 @@ ApiDevice& find_device(const char* names) {
     sort(all);
     return *all[0];
   }
-  const std::vector<std::string> parts = split_names(names, '|');
+  const std::vector<std::string> parts = split_names(names, '|', "");
   if (std::any_of(parts.begin(), parts.end(), [](const auto& p) { return p.empty(); }))
     invalid(std::string("cannot select a device from '") + names +
             "': a name is missing; write chip or chip:index, several separated by '|'");

@@ -41,7 +41,7 @@ class Setting(Generic[T_co]):
             if not environment_is_trusted():
                 return self.default
             environ = os.environ
-        text = environ.get(self.name, "").strip()
+        text = environ.get(self.name, "").strip(" ")
         if not text:
             return self.default
         try:
@@ -101,7 +101,8 @@ def _level(text: str) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    """Spaces around commas are nobody's; any other one is part of the name, which then is none."""
+    return tuple(part.strip(" ") for part in text.split(",") if part.strip(" "))
 
 
 BACKEND_PATH = Setting[tuple[Path, ...]](

@@ -66,11 +66,13 @@ WRONG: dict[str, Callable[[], Any]] = {
 Call = tuple[Callable[..., Any], list[Any], dict[str, Any]]
 
 
-def only_typed(call: Callable[[], Any], what: str) -> None:
+def only_typed(call: Callable[[], Any], what: str, *names: str) -> None:
     try:
         call()
-    except hal.HalError as why:
-        assert str(why).strip(), what
+    except hal.InvalidArgumentError as why:
+        assert not names or any(name in str(why) for name in names), f"{what}: {why}"
+    except hal.HalError:
+        pass
     except BufferError:  # what the DLPack protocol asks for
         assert what.startswith("from_dlpack: "), what
     except BaseException as why:
@@ -203,10 +205,15 @@ def calls(tmp_path: Path) -> dict[str, Call]:
     }
 
 
-@pytest.mark.parametrize("name", functions.__all__)
+# One function of each op: the others differ in a preset attribute only.
+ONE_EACH = {getattr(functions, n).spec.name: n for n in functions.__all__}.values()
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
 def test_ops(name: str) -> None:
     for what, call in spoiled(lambda: sample(name)):
-        only_typed(call, f"{name}: {what}")
+        op = getattr(functions, name).spec.name.removesuffix("_backward")  # checked as the forward op
+        only_typed(call, f"{name}: {what}", name, op)
 
 
 @pytest.fixture(autouse=True)

@@ -199,9 +199,30 @@ def _host_values(x: Any, want: object, who: str = "asarray") -> np.ndarray[Any, 
             f"{who}: the nested lists are ragged: {why}; make all rows of a level equally long"
         ) from None
     _numbers(x, values, who)
+    if values.dtype == np.float64 and isinstance(x, list | tuple):
+        values = _not_rounded(x, values, want, who)
     if values.dtype == np.float64:  # Python floats: the registry's default precision
         return values.astype(np.float32) if want is None else values
     return values
+
+
+def _not_rounded(
+    x: Any, values: np.ndarray[Any, Any], want: object, who: str
+) -> np.ndarray[Any, Any]:
+    """Integers of which some are beyond int64 as uint64; NumPy made floats of them."""
+    if want is not None and _dtype(want).kind == "float":
+        return values
+    if not (np.abs(values) >= 1 << 63).any():
+        return values
+    exact = np.asarray(x, object)
+    if not all(isinstance(v, int | np.integer) for v in exact.flat):
+        return values
+    if exact.min() >= 0:
+        return exact.astype(np.uint64)
+    raise InvalidArgumentError(
+        f"{who}: the integers go from {exact.min()} to {exact.max()}, which no integer dtype"
+        " holds; pass dtype='float64', or smaller ones"
+    )
 
 
 def _numbers(x: Any, values: np.ndarray[Any, Any], who: str) -> np.ndarray[Any, Any]:
@@ -532,7 +553,7 @@ def getitem(a: Any, key: Any) -> Any:
                 )
             step, size = _index(k, spec, axis, shape)
             if size is not None:
-                strides.append(spec.strides[axis] * size[1])
+                strides.append(spec.strides[axis] * (size[1] if size[0] > 1 else 1))
             offset += step * spec.strides[axis]
             axis += 1
     out = TensorSpec(spec.dtype, tuple(shape), tuple(strides))
