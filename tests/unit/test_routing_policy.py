@@ -203,7 +203,7 @@ def test_selection_names_an_uncertified_device_but_never_a_quarantined_one() -> 
 def test_the_operands_device_and_its_fused_form_come_first() -> None:
     decision = policy.decide(call(), [fused(HOST), parts(HOST, YES)], Contract())
     assert (decision.choice, decision.form) == ("host:0", "fused")
-    assert "its operands are there" in decision.sentence
+    assert "its operands are taken to be there" in decision.sentence
 
 
 def test_decomposed_on_the_same_device_when_fused_is_refused() -> None:

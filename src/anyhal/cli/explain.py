@@ -125,7 +125,11 @@ def _print(decision: Decision) -> None:
 
     console = Console()
     console.print(escape(decision.sentence), style="bold", highlight=False)
-    table = Table("device", "form", "state", "answer", "cost", box=box.SIMPLE)
+    table = Table("device", "form", "state", box=box.SIMPLE)
+    table.add_column("answer", overflow="fold")  # at words where it can, and nothing cut off
+    priced = any(candidate.accepts and candidate.cost_ns for candidate in decision.considered)
+    if priced:
+        table.add_column("cost", no_wrap=True)
     refusals = {(r.device, r.form): r for r in decision.refusals}
     for candidate in decision.considered:
         where = (candidate.device.name, candidate.form)
@@ -134,8 +138,9 @@ def _print(decision: Decision) -> None:
         else:
             refusal = refusals[where]
             answer, style = escape(f"{refusal.reason}: {refusal.sentence}"), "dim"
-        cost = cost_text(candidate.cost_ns) if candidate.accepts else "-"
-        table.add_row(*where, candidate.device.state, answer, cost, style=style)
+        known = candidate.accepts and candidate.cost_ns
+        cost = [cost_text(candidate.cost_ns) if known else "-"] * priced
+        table.add_row(*where, candidate.device.state, answer, *cost, style=style)
     console.print(table)
     if decision.work is not None:
         console.print(

@@ -511,7 +511,8 @@ def _sentence(
     copies: Sequence[Copy],
 ) -> str:
     if best.device.name == own:
-        why = "its operands are there" if any(o.device for o in call.operands) else "it is selected"
+        placed = any(o.device for o in call.operands)
+        why = "its operands are taken to be there" if placed else "it is selected"
     else:
         why = f"nothing on {own} can run it and fallback='any' allows other devices"
     refused = [r for r in refusals if r.device == best.device.name and r.reason != "policy"]
