@@ -171,8 +171,9 @@ ApiDevice* first_usable(const std::string& name, std::string& why, std::optional
     if (why.empty()) why = d->name + " cannot be used: " + blocked;
   }
   if (why.empty() && !is_device_name(name))
-    invalid("cannot read '" + name + "' as a device: it is neither chip nor chip:index in lower case" +
-            near_names(name) + "; write a name that `anyhal devices` prints");
+    invalid("cannot read '" + name +
+            "' as a device: it is neither chip nor chip:index in lower case" + near_names(name) +
+            "; write a name that `anyhal devices` prints");
   if (why.empty()) why = name + " is not in the registry" + near_names(name);
   return nullptr;
 }

@@ -42,8 +42,7 @@ size_t distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::vector<std::string> split_names(const std::string& text, char separator,
-                                     const char* around) {
+std::vector<std::string> split_names(const std::string& text, char separator, const char* around) {
   std::vector<std::string> parts;
   for (size_t begin = 0;;) {
     const size_t end = text.find(separator, begin);

@@ -181,9 +181,8 @@ def test_an_explanation_breaks_no_word(columns: int) -> None:
     if columns < 80:
         return  # the names alone take most of the line
     words = {word for line in shown.splitlines() for word in line.split()}
-    for decision in (read(anyhal(*call, "--json")),):
-        for refusal in decision["refusals"]:
-            assert set(refusal["sentence"].split()) <= words
+    for refusal in read(anyhal(*call, "--json"))["refusals"]:
+        assert set(refusal["sentence"].split()) <= words
     assert "cost" not in told.partition("work:")[0], "no candidate states one"
 
 

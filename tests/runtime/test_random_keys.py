@@ -31,7 +31,9 @@ def test_a_list_is_the_key_that_it_says(device: str, key: tuple[int, int], form:
 def test_a_key_outside_u64_is_refused(device: str, key: Any) -> None:
     with hal.use(device=device):
         for draw in (hal.random_uniform, hal.random_normal):
-            with pytest.raises(hal.InvalidArgumentError, match="operand key: -?[0-9]+ does not fit"):
+            with pytest.raises(
+                hal.InvalidArgumentError, match="operand key: -?[0-9]+ does not fit"
+            ):
                 draw(key, shape=(2,))
         with pytest.raises(hal.InvalidArgumentError, match="operand key: -?[0-9]+ does not fit"):
             hal.dropout(hal.ones((2,)), key, p=0.5)

@@ -124,12 +124,6 @@ def scope(**options: Any) -> None:
         pass
 
 
-def recorded() -> hal.Graph:
-    with hal.graph("cpu_ref:0") as made:
-        hal.add(hal.ones((2,), device="cpu_ref:0"), 1)
-    return made
-
-
 def watching(*args: Any) -> training.Tape:
     return training.Tape(list(args) or [hal.ones((2,))])
 
@@ -138,8 +132,6 @@ def calls(tmp_path: Path) -> dict[str, Call]:
     """Every public callable that is no op, with arguments that fit."""
     f32 = hal.ones((2, 3))
     there: dict[str, Any] = {"dtype": None, "device": None}
-    queue = hal.Queue("cpu_ref:0")
-    tape = watching()
     return {
         "arange": (hal.arange, [0, 4, 1], there),
         "asarray": (hal.asarray, [[1.0]], {**there, "constant": False}),
@@ -152,7 +144,11 @@ def calls(tmp_path: Path) -> dict[str, Call]:
         "explain": (hal.explain, ["exp f32[2]"], {}),
         "facts": (hal.facts, [tmp_path / "facts.json"], {"calls": ["exp f32[2]"]}),
         "from_dlpack": (hal.from_dlpack, [np.ones(2, np.float32)], {"device": None}),
-        "frombuffer": (hal.frombuffer, [b"12345678", "f32", (2,)], {"device": None, "constant": True}),
+        "frombuffer": (
+            hal.frombuffer,
+            [b"12345678", "f32", (2,)],
+            {"device": None, "constant": True},
+        ),
         "full": (hal.full, [(2,), 1.0], there),
         "get_include": (hal.get_include, [], {}),
         "graph": (hal.graph, ["cpu_ref:0"], {}),
@@ -173,11 +169,21 @@ def calls(tmp_path: Path) -> dict[str, Call]:
             scope,
             [],
             {
-                **{"device": None, "fallback": None, "numerics": None, "determinism": None},
-                **{"queue": None, "allow_uncertified": (), "receipts": None, "policy": None},
+                "device": None, "fallback": None, "numerics": None, "determinism": None,
+                "queue": None, "allow_uncertified": (), "receipts": None, "policy": None,
             },
         ),
         "zeros": (hal.zeros, [(2,)], there),
+        **methods(),
+    }
+
+
+def methods() -> dict[str, Call]:
+    """Those of arrays, queues, events, graphs, devices and of the training API."""
+    f32 = hal.ones((2, 3))
+    queue = hal.Queue("cpu_ref:0")
+    tape = watching()
+    return {
         "Queue": (hal.Queue, ["cpu_ref:0"], {}),
         "Queue.wait": (queue.wait, [1.0], {}),
         "Queue.wait_for": (queue.wait_for, [queue.signal()], {}),
@@ -205,6 +211,16 @@ def calls(tmp_path: Path) -> dict[str, Call]:
     }
 
 
+@pytest.mark.parametrize("eps", [True, "1.0", [1.0], np.bool_(True)], ids=repr)
+def test_a_known_plan_takes_no_more_than_a_new_one(eps: Any) -> None:
+    x = hal.ones((2, 3))
+    for _ in range(2):
+        hal.rms_norm(x, None, eps=1.0)
+        for wrong in (eps, hal.ones(())):
+            with pytest.raises(hal.InvalidArgumentError, match="is not a number"):
+                hal.rms_norm(x, None, eps=wrong)
+
+
 # One function of each op: the others differ in a preset attribute only.
 ONE_EACH = {getattr(functions, n).spec.name: n for n in functions.__all__}.values()
 
@@ -212,7 +228,9 @@ ONE_EACH = {getattr(functions, n).spec.name: n for n in functions.__all__}.value
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_ops(name: str) -> None:
     for what, call in spoiled(lambda: sample(name)):
-        op = getattr(functions, name).spec.name.removesuffix("_backward")  # checked as the forward op
+        op = getattr(functions, name).spec.name.removesuffix(
+            "_backward"
+        )  # checked as the forward op
         only_typed(call, f"{name}: {what}", name, op)
 
 

@@ -45,6 +45,5 @@ def write(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
             part.unlink()
         said = (getattr(why, "strerror", None) or str(why)).lower()
         raise InvalidArgumentError(
-            f"writing facts to {target}: {said}; choose a file that"
-            " can be written"
+            f"writing facts to {target}: {said}; choose a file that can be written"
         ) from None

@@ -746,7 +746,7 @@ def _is_int(value: Any) -> bool:
 
 def _cuts(indices: Any) -> list[int]:
     rows = isinstance(indices, Iterable) and not isinstance(indices, str | bytes | Array)
-    given = list(indices) if rows else [None]
+    given: list[Any] = list(indices) if rows else [None]
     if not all(_is_int(i) for i in given):
         raise InvalidTypeError(
             f"split: cannot cut at a {type(indices).__name__} that is not made of whole numbers;"

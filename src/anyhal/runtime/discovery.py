@@ -144,7 +144,9 @@ def build_hashes() -> dict[str, str]:
         data = json.loads((package_folder() / "_build_hashes.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return {} if not isinstance(data, dict) else {str(key): str(value) for key, value in data.items()}
+    return (
+        {} if not isinstance(data, dict) else {str(key): str(value) for key, value in data.items()}
+    )
 
 
 def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:

@@ -13,7 +13,6 @@ from anyhal.errors import InvalidArgumentError, InvalidTypeError
 from anyhal.runtime import context
 from anyhal.runtime.device import Device, device
 
-
 _LONGEST_S = 9e9  # 285 years: the core counts nanoseconds in 63 bits
 
 

@@ -77,11 +77,7 @@ class Tape:
     def _record(self, name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         inputs, attrs = _by_position(name, inputs, attrs)
         if name == "index":
-            if not isinstance(inputs[0], Array):
-                raise InvalidTypeError(
-                    f"tape.index: a {type(inputs[0]).__name__} is no Array; pass one"
-                )
-            made = inputs[0][attrs["key"]]
+            made = _element(inputs[0], attrs["key"])
         else:
             made = getattr(hal, name)(*inputs, **attrs)
         flat = tuple(inputs[0]) if name == "concat" else inputs
@@ -155,6 +151,12 @@ class Tape:
             taken.add(place)
             results.append(gradient)
         return results
+
+
+def _element(x: Any, key: Any) -> Any:
+    if not isinstance(x, Array):
+        raise InvalidTypeError(f"tape.index: a {type(x).__name__} is no Array; pass one")
+    return x[key]
 
 
 def _each(watched: Any) -> Sequence[Any]:
