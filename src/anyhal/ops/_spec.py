@@ -182,7 +182,7 @@ class OpSpec:
     dtypes: Mapping[str, str]  # main input dtype -> accumulation dtype, short names
     special: str  # empty, NaN, infinity, negative zero
     aliasing: str  # one of ALIASING
-    bound: str  # name of a formula of conformance/tolerance.py
+    bound: str  # name of a formula in conformance/ (BOUNDS)
     source: str
     infer: Infer
     lower: Lower
