@@ -1,4 +1,4 @@
-"""An axis that an operand does not have is the same refusal for every op, on every device.
+"""An axis that is not there, an eps below 0: the same refusal of every op, on every device.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -34,7 +34,7 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_through_python(name: str, device: str) -> None:
+def test_an_axis_through_python(name: str, device: str) -> None:
     op = getattr(functions, name)
     samples = op.spec.samples(np.random.default_rng(0))
     one = next(s for s in samples if all(s.attrs.get(k) == v for k, v in op.preset.items()))
@@ -67,7 +67,7 @@ def _native(spec: OpSpec, device: hal.Device) -> Any:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("spec", WITH_AXIS, ids=lambda s: s.name)
-def test_through_the_contract(spec: OpSpec, device: str) -> None:
+def test_an_axis_through_the_contract(spec: OpSpec, device: str) -> None:
     where = hal.device(device)
     call = _native(spec, where)
     if call is None:
@@ -82,3 +82,18 @@ def test_through_the_contract(spec: OpSpec, device: str) -> None:
             with pytest.raises(hal.InvalidArgumentError, match="the axis is outside the operand"):
                 replace(call, attributes=bytes(record))._ask(where, "strict")
         at += size * (attr.c_count if attr else 1)
+
+
+# adamw_step adds it outside of the root.
+WITH_EPS = [
+    s for s in BY_NAME.values() if any(a.name == "eps" for a in s.attrs) and s.name != "adamw_step"
+]
+
+
+@pytest.mark.parametrize("eps", [-1e-9, -7.0, float("nan")])
+@pytest.mark.parametrize("spec", WITH_EPS, ids=lambda s: s.name)
+def test_an_eps_that_no_root_is_taken_of(spec: OpSpec, eps: float) -> None:
+    one = next(iter(spec.samples(np.random.default_rng(0))))
+    given = [None if x is None else hal.asarray(x) for x in one.inputs]
+    with pytest.raises(hal.InvalidArgumentError, match=f"{spec.name}: eps="):
+        getattr(functions, spec.name)(*given, **{**one.attrs, "eps": eps})
