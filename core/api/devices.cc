@@ -107,7 +107,7 @@ bool usually_routed(const ApiBackend& b) {
 bool visible(const ApiDevice& d) {
   const char* names = environment("ANYHAL_VISIBLE_DEVICES");
   if (!names) return true;
-  for (const std::string& name : split_names(names, ',', " "))
+  for (const std::string& name : split_names(names, ','))
     if (names_device(name, d.backend->row.name, d.index) ||
         (!d.identity.empty() && name == d.identity))
       return true;
@@ -229,7 +229,7 @@ ApiDevice& find_device(const char* names) {
     sort(all);
     return *all[0];
   }
-  const std::vector<std::string> parts = split_names(names, '|', "");
+  const std::vector<std::string> parts = split_names(names, '|');
   if (std::any_of(parts.begin(), parts.end(), [](const auto& p) { return p.empty(); }))
     invalid(std::string("cannot select a device from '") + names +
             "': a name is missing; write chip or chip:index, several separated by '|'");

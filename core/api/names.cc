@@ -42,14 +42,16 @@ size_t distance(const std::string& a, const std::string& b) {
 
 }  // namespace
 
-std::vector<std::string> split_names(const std::string& text, char separator, const char* around) {
+std::vector<std::string> split_names(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (size_t begin = 0;;) {
     const size_t end = text.find(separator, begin);
-    const std::string part = text.substr(begin, end == std::string::npos ? end : end - begin);
-    const size_t first = part.find_first_not_of(around), last = part.find_last_not_of(around);
-    parts.push_back(first == std::string::npos ? "" : part.substr(first, last - first + 1));
-    if (end == std::string::npos) return parts;
+    const bool last = end == std::string::npos;
+    std::string part = text.substr(begin, last ? end : end - begin);
+    if (begin) part.erase(0, part.find_first_not_of(' '));
+    if (!last) part.erase(part.find_last_not_of(' ') + 1);
+    parts.push_back(part);
+    if (last) return parts;
     begin = end + 1;
   }
 }

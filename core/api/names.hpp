@@ -8,8 +8,8 @@
 
 namespace hal {
 
-// The parts of "a|b", without the characters of `around` at their ends.
-std::vector<std::string> split_names(const std::string& text, char separator, const char* around);
+// The parts of "a | b", without the spaces beside separators.
+std::vector<std::string> split_names(const std::string& text, char separator);
 // chip or chip:index, exactly as `devices` prints it.
 bool is_device_name(const std::string& name);
 bool names_backend(const std::string& name, const std::string& backend);

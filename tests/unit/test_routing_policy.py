@@ -138,6 +138,13 @@ def test_a_name_is_taken_only_as_it_is_printed(name: str) -> None:
     assert hint in str(caught.value)
 
 
+def test_spaces_beside_the_bars_of_a_list_say_nothing() -> None:
+    assert policy.select("none | host:0", Facts((HOST,))).device is HOST
+    for text in (" none|host", "none|host ", "none |\thost"):
+        with pytest.raises(InvalidArgumentError, match="cannot read"):
+            policy.select(text, Facts((HOST,)))
+
+
 @pytest.mark.parametrize("name", [n for n in ODD_NAMES if n and n != "host|"], ids=ascii)
 def test_a_name_in_a_list_of_visible_devices_likewise(name: str) -> None:
     facts = Facts((HOST, PLAIN))

@@ -234,7 +234,7 @@ def select(spec: str, facts: Facts, policy: Policy = DEFAULT) -> Selection:
     Naming a device allows an uncertified one; nothing allows a quarantined one. Raises
     BackendLoadError when a named backend is here but could not be loaded, else NotFoundError.
     """
-    parts = spec.split("|") if isinstance(spec, str) else []
+    parts = re.split(r" *\| *", spec) if isinstance(spec, str) else []
     if not parts or not all(parts):
         raise InvalidArgumentError(
             f"cannot select a device from {spec!r}: a name is missing; write chip or chip:index,"
