@@ -16,7 +16,7 @@ import anyhal as hal
 from anyhal import functions, training
 from anyhal.ops._oracle import Blocks
 from anyhal.ops._spec import REQUIRED
-from anyhal.runtime import context
+from anyhal.runtime import context, device
 
 # Made anew for every call: a generator is used up by the first one.
 WRONG: dict[str, Callable[[], Any]] = {
@@ -244,9 +244,13 @@ def test_ops(name: str) -> None:
 def no_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is taken for a file's name is written here; what becomes the default is taken back."""
     monkeypatch.chdir(tmp_path)
+    known = {d.name for d in hal.devices()}
     before = context._process_wide
     yield
     context._process_wide = before
+    assert device._state is not None
+    for name in set(device._state.devices) - known:  # other tests walk over all devices
+        del device._state.devices[name]
 
 
 NAMES = list(calls(Path()))
