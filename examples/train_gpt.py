@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from pydoc_data.topics import topics
 from typing import Any
 
+import ctrl_c  # noqa: F401 (before what takes long to import)
 import numpy as np
 import training_run
 

@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from typing import Any
 
+import ctrl_c  # noqa: F401 (before what takes long to import)
 import numpy as np
 import training_run
 

@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import ctrl_c
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -32,6 +33,19 @@ BETAS = {"beta1": 0.9, "beta2": 0.99}
 
 
 NAME = Path(sys.argv[0]).stem
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """All of a file or nothing, whatever happens: one beside it takes its place at the end."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 class Stop(Exception):
@@ -72,28 +86,24 @@ class State:
         return {"parameter": self.parameters, "m": self.m, "v": self.v}
 
     def save(self, path: Path) -> None:
-        """Writes all of it or nothing: a file beside it takes its place at the end."""
+        """Writes all of it or nothing."""
         from safetensors.numpy import save
 
         tensors = {
             f"{g}.{n}": a.numpy() for g, held in self.groups().items() for n, a in held.items()
         }
         tensors["losses"] = np.array(self.losses, np.float64)
-        part = path.with_name(f"{path.name}.part")
-        try:
-            with part.open("wb") as file:
-                file.write(save(tensors))
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        data = save(tensors)
+        write_whole(path, lambda file: file.write(data))
 
     def load(self, path: Path) -> None:
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
         try:
+            if not path.is_file():  # a named pipe would block here for ever
+                path.stat()
+                raise OSError(0, "it is not a regular file")
             tensors = load_file(path)
         except OSError as why:
             reason = (why.strerror or str(why)).lower()
@@ -136,7 +146,7 @@ def plot(losses: list[float], title: str, path: Path) -> None:
     axes = figure.subplots()
     axes.plot(range(1, len(losses) + 1), losses)
     axes.set(xlabel="step", ylabel="loss", title=title)
-    figure.savefig(path)
+    write_whole(path, lambda file: figure.savefig(file, format=path.suffix[1:].lower()))
 
 
 def check_writable(option: str, path: Path) -> None:
@@ -257,6 +267,7 @@ def run(
     rate: float,
 ) -> None:
     """All of a training program; a failure is one line and an exit status."""
+    ctrl_c.raises()
     try:
         run_checked(chosen, initial, loss, rate)
         return

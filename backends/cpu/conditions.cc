@@ -81,6 +81,10 @@ Answer mistake_unless(bool holds, const char* why, int32_t number) {
   return holds ? yes() : invalid(why, number);
 }
 
+constexpr char kBadAxis[] = "the axis is outside the operand";  // as every backend says it
+
+bool is_axis(int32_t axis, const Tensor& x) { return axis >= 0 && axis < int32_t(x.rank); }
+
 Answer same_dtype(const Desc& d, uint32_t a, uint32_t b) {
   return require(operand(d, a).dtype == operand(d, b).dtype, ANYHAL_REASON_DTYPE,
                  "the dtypes must be equal", int32_t(b));
@@ -235,8 +239,8 @@ Answer gather(const Desc& d) {
   if (!a.yes()) return a;
   const Tensor &x = operand(d, 0), &indices = operand(d, 1), &out = output(d);
   int32_t axis = sdk::attributes<anyhal_attrs_gather>(d).axis;
-  if (axis < 0 || axis >= int32_t(x.rank) || out.rank + 1 != x.rank + indices.rank)
-    return invalid("the axis or the output's rank is wrong");
+  if (!is_axis(axis, x)) return invalid(kBadAxis);
+  if (out.rank + 1 != x.rank + indices.rank) return invalid("the output's rank is wrong", 2);
   if (sdk::dtype_facts(x.dtype).block_elements > 1 && axis + 1 == int32_t(x.rank))
     return no(ANYHAL_REASON_LAYOUT, "blocks cannot be cut along their own dim", 0);
   for (uint32_t i = 0; i < out.rank; ++i) {
@@ -255,8 +259,9 @@ Answer scatter_add(const Desc& d) {
   if (!a.yes()) return a;
   const Tensor &target = operand(d, 0), &indices = operand(d, 1), &updates = operand(d, 2);
   int32_t axis = sdk::attributes<anyhal_attrs_scatter_add>(d).axis;
-  if (axis < 0 || axis >= int32_t(target.rank) || updates.rank + 1 != target.rank + indices.rank)
-    return invalid("the axis or the updates' rank is wrong");
+  if (!is_axis(axis, target)) return invalid(kBadAxis);
+  if (updates.rank + 1 != target.rank + indices.rank)
+    return invalid("the updates' rank is wrong", 2);
   for (uint32_t i = 0; i < updates.rank; ++i) {
     uint32_t at = uint32_t(axis);
     int64_t wanted = i < at                  ? target.dims[i]
@@ -322,15 +327,12 @@ Answer rms_norm(const Desc& d) {
   return all(dims_equal(d, 0, d.input_count), same_dtype(d, 0, d.input_count), in_place(d, 1));
 }
 
-Answer axis_within(int32_t axis, const Tensor& x) {
-  return mistake_unless(axis >= 0 && axis < int32_t(x.rank), "the axis is not one of x's", 0);
-}
-
 Answer softmax(const Desc& d) {
   Answer a = shape_of_call(d, 2, 2);
   if (!a.yes()) return a;
-  return all(axis_within(sdk::attributes<anyhal_attrs_softmax>(d).axis, operand(d, 0)),
-             dims_equal(d, 0, 1), same_dtype(d, 0, 1), in_place(d, 1));
+  if (!is_axis(sdk::attributes<anyhal_attrs_softmax>(d).axis, operand(d, 0)))
+    return invalid(kBadAxis);
+  return all(dims_equal(d, 0, 1), same_dtype(d, 0, 1), in_place(d, 1));
 }
 
 Answer rope(const Desc& d) {
@@ -389,7 +391,8 @@ Answer argmax(const Desc& d) {
   if (!a.yes()) return a;
   const Tensor &x = operand(d, 0), &out = output(d);
   int32_t axis = sdk::attributes<anyhal_attrs_argmax>(d).axis;
-  bool fits = axis >= 0 && axis < int32_t(x.rank) && out.rank == x.rank;
+  if (!is_axis(axis, x)) return invalid(kBadAxis);
+  bool fits = out.rank == x.rank;
   for (uint32_t i = 0; fits && i < x.rank; ++i)
     fits = out.dims[i] == (int32_t(i) == axis ? 1 : x.dims[i]);
   return all(mistake_unless(fits, "the output has x's dims, with size 1 on the axis", 1),
@@ -403,7 +406,7 @@ Answer ordered(const Desc& d, int32_t axis, int64_t kept) {
   const Tensor &x = operand(d, 0), &values = operand(d, 1), &indices = operand(d, 2);
   for (const Tensor* t : {&x, &values, &indices})
     if (absent(*t)) return invalid("a required operand is absent");
-  if (axis < 0 || axis >= int32_t(x.rank)) return invalid("the axis is not one of x's");
+  if (!is_axis(axis, x)) return invalid(kBadAxis);
   if (x.rank > 16) return no(ANYHAL_REASON_RANK, "more than 16 dims", 0);
   if (kept < 0) kept = x.dims[axis];
   bool fits = values.rank == x.rank && same_dims(values, indices) && kept <= x.dims[axis];
@@ -431,7 +434,7 @@ Answer concat(const Desc& d) {
   if (!a.yes()) return a;
   const Tensor& out = output(d);
   int32_t axis = sdk::attributes<anyhal_attrs_concat>(d).axis;
-  if (axis < 0 || axis >= int32_t(out.rank)) return invalid("the axis is not one of the output's");
+  if (!is_axis(axis, out)) return invalid(kBadAxis);
   int64_t total = 0;
   for (uint32_t n = 0; n < d.input_count; ++n) {
     const Tensor& x = operand(d, n);

@@ -170,6 +170,12 @@ ApiDevice* first_usable(const std::string& name, std::string& why, std::optional
     if (blocked.empty()) return d;
     if (why.empty()) why = d->name + " cannot be used: " + blocked;
   }
+  if (why.empty() && !is_device_name(name)) {
+    const std::string near = near_names(name);
+    invalid("cannot read '" + name +
+            "' as a device: it is neither chip nor chip:index in lower case" +
+            (near.empty() ? "; write a name that `anyhal devices` prints" : near));
+  }
   if (why.empty()) why = name + " is not in the registry" + near_names(name);
   return nullptr;
 }

@@ -46,18 +46,23 @@ std::vector<std::string> split_names(const std::string& text, char separator) {
   std::vector<std::string> parts;
   for (size_t begin = 0;;) {
     const size_t end = text.find(separator, begin);
-    const std::string part = text.substr(begin, end == std::string::npos ? end : end - begin);
-    const size_t first = part.find_first_not_of(" \t\n"), last = part.find_last_not_of(" \t\n");
-    parts.push_back(first == std::string::npos ? "" : part.substr(first, last - first + 1));
-    if (end == std::string::npos) return parts;
+    const bool last = end == std::string::npos;
+    std::string part = text.substr(begin, last ? end : end - begin);
+    if (begin) part.erase(0, part.find_first_not_of(' '));
+    if (!last) part.erase(part.find_last_not_of(' ') + 1);
+    parts.push_back(part);
+    if (last) return parts;
     begin = end + 1;
   }
 }
 
 bool is_device_name(const std::string& name) {
   const size_t colon = name.find(':');
+  const std::string chip = name.substr(0, colon);
   const std::string index = colon == std::string::npos ? "0" : name.substr(colon + 1);
-  return !index.empty() && index.size() < 7 &&
+  return !chip.empty() && chip[0] >= 'a' && chip[0] <= 'z' &&
+         chip.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos &&
+         !index.empty() && index.size() < 7 &&
          index.find_first_not_of("0123456789") == std::string::npos &&
          (index.size() == 1 || index[0] != '0');
 }
@@ -73,9 +78,10 @@ bool names_device(const std::string& name, const std::string& backend, uint32_t 
 std::string nearest(const std::string& name, const std::vector<std::string>& known) {
   std::string best;
   size_t least = std::max<size_t>(1, name.size() / 2);
+  const std::string plain = lower(name);
   for (const std::string& one : known)
-    if (name.size() < 64 && distance(name, one) <= least) {
-      const size_t d = distance(name, one);
+    if (plain.size() < 64 && distance(plain, one) <= least) {
+      const size_t d = distance(plain, one);
       if (best.empty() || d < least) best = one, least = d;
     }
   return best;

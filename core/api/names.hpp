@@ -8,9 +8,9 @@
 
 namespace hal {
 
-// The parts of "a|b", without blanks around them.
+// The parts of "a | b", without the spaces beside separators.
 std::vector<std::string> split_names(const std::string& text, char separator);
-// chip or chip:index.
+// chip or chip:index, exactly as `devices` prints it.
 bool is_device_name(const std::string& name);
 bool names_backend(const std::string& name, const std::string& backend);
 bool names_device(const std::string& name, const std::string& backend, uint32_t index);

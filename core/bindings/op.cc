@@ -82,6 +82,7 @@ uint64_t attr_word(const AttrSlot& slot, PyObject* v, Parsed& p) {
       if (PyFloat_CheckExact(v)) {
         d = PyFloat_AS_DOUBLE(v);
       } else {
+        if (PyBool_Check(v) || is_array(v)) break;  // Python refuses them, also of a known plan
         d = PyFloat_AsDouble(v);
         if (d == -1.0 && PyErr_Occurred()) break;
       }

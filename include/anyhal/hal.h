@@ -140,14 +140,14 @@ HAL_EXPORT hal_status hal_registry_read(const char* path, hal_error* error);
 
 /* The first usable device of "cuda|cpu:0", made the process's default.
  *
- * Units    names: chip or chip:index, several separated by "|", tried in that order and nothing
- *          else. NULL: the best eligible device by rank, class, state and memory.
- * Memory   *out_device (may be NULL) lives until the process ends.
- * Order    hashes, opens and negotiates the backends named. Naming a device allows an uncertified
- *          one; nothing allows a quarantined one.
- * Errors   NOT_FOUND     none of them is here; the text says for each why not
- *          ABI_MISMATCH  a named backend is registered and was refused: reason HASH (tampered or
- *                        rebuilt: write the registry again), UNTRUSTED, or its contract */
+ * Units    names: chip or chip:index exactly as hal_device_info has it, several separated by "|",
+ *          tried in that order and nothing else. NULL: the best eligible device by rank, class,
+ * state and memory. Memory   *out_device (may be NULL) lives until the process ends. Order hashes,
+ * opens and negotiates the backends named. Naming a device allows an uncertified one; nothing
+ * allows a quarantined one. Errors   INVALID_ARGUMENT  one is empty or can be no name, such as
+ * CPU:0 or cpu:00 NOT_FOUND     none of them is here; the text says for each why not ABI_MISMATCH
+ * a named backend is registered and was refused: reason HASH (tampered or rebuilt: write the
+ * registry again), UNTRUSTED, or its contract */
 HAL_EXPORT hal_status hal_select_backend(const char* names, hal_device** out_device,
                                          hal_error* error);
 

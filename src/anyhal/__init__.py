@@ -2,6 +2,8 @@
 SPDX-License-Identifier: Apache-2.0
 """
 
+from typing import TYPE_CHECKING
+
 import anyhal.runtime.methods  # sets the methods of Array
 from anyhal._core import Array
 from anyhal.dispatch import explain, facts
@@ -188,6 +190,9 @@ from anyhal.runtime.device import (
 from anyhal.runtime.discovery import get_include
 from anyhal.runtime.einsum import einsum
 from anyhal.runtime.queue import Event, Graph, Queue, graph
+
+if not TYPE_CHECKING:  # a checker reports unknown names itself
+    from anyhal.runtime.missing import __getattr__
 
 __all__ = [
     "Array",

@@ -89,10 +89,13 @@ def dtype(spec: object) -> DType:
     elif spec is not None:
         try:
             found = _BY_NUMPY.get(np.dtype(spec).newbyteorder("="))  # type: ignore[call-overload]
-        except TypeError:
+        except Exception:  # NumPy asks the object itself, which may raise what it likes
             found = None
         if found is not None:
             return found
-    near = get_close_matches(str(spec), list(_BY_NAME), n=1)
+    name = spec if isinstance(spec, str) else getattr(spec, "__name__", "")
+    near = get_close_matches(name, list(_BY_NAME), n=1) if isinstance(name, str) else []
     hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(d.name for d in ALL)
-    raise InvalidArgumentError(f"dtype {spec!r} is not one that anyhal has; {hint}")
+    plain = spec is None or isinstance(spec, str | int | float | np.dtype | type)
+    shown = repr(spec) if plain else f"a {type(spec).__name__}"
+    raise InvalidArgumentError(f"dtype {shown} is not one that anyhal has; {hint}")

@@ -9,6 +9,7 @@ path there.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -41,9 +42,10 @@ class Setting(Generic[T_co]):
             if not environment_is_trusted():
                 return self.default
             environ = os.environ
-        text = environ.get(self.name, "").strip()
-        if not text:
+        text = environ.get(self.name, "")
+        if not text.strip():
             return self.default
+        text = text if self.kind == "names" else text.strip()  # names are taken as they are
         try:
             return self.parse(text)
         except ValueError as why:
@@ -101,7 +103,8 @@ def _level(text: str) -> str:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    """Spaces beside commas are nobody's; any other one is part of the name, which then is none."""
+    return tuple(part for part in re.split(r" *, *", text) if part)
 
 
 BACKEND_PATH = Setting[tuple[Path, ...]](

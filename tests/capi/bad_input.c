@@ -179,7 +179,8 @@ static void names(void) {
   BAD(NOT_FOUND, NONE, hal_select_backend("nowhere", &d, error));
   BAD(NOT_FOUND, NONE, hal_select_backend("nowhere:0|neither:7", &d, error));
   BAD(NOT_FOUND, NONE, hal_select_backend("cpu:4711", &d, error));
-  BAD(NOT_FOUND, NONE, hal_select_backend("CPU:x", &d, error));
+  BAD(INVALID_ARGUMENT, NONE, hal_select_backend("CPU:x", &d, error));
+  BAD(INVALID_ARGUMENT, NONE, hal_select_backend(" cpu | cpu_ref ", &d, error));
   BAD(INVALID_ARGUMENT, NONE, hal_select_backend("", &d, error));
   BAD(INVALID_ARGUMENT, NONE, hal_select_backend("cpu||x", &d, error));
   BAD(INVALID_ARGUMENT, REGISTRY, hal_registry_read("/another/file", error));

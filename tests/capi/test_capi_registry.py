@@ -240,6 +240,20 @@ def test_the_best_by_rank_is_chosen_among_the_visible(
 
 
 @pytest.mark.parametrize(
+    "name", ["cpu:0\n", "cpu:0 ", " cpu", "cpu:00", "cpu:\u0660", "CPU:0", "cpu:", ":0"], ids=ascii
+)
+def test_a_name_is_taken_only_as_it_is_printed(
+    name: str, build: Build, play: Play, registry: Registry
+) -> None:
+    status, _, text = _select(build, play, registry(), name)
+    assert status == "invalid_argument" and text.startswith(f"cannot read '{name}' as a device")
+    assert "did you mean cpu" in text or name == ":0"
+    if not name.endswith(" "):  # beside the commas of the variable's list, spaces say nothing
+        hidden = {"ANYHAL_VISIBLE_DEVICES": f"{name},cpu_ref"}
+        assert _select(build, play, registry(), "", **hidden)[2].startswith("cpu_ref:0")
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [("ANYHAL_THREADS", "many"), ("ANYHAL_LOG", "loud"), ("ANYHAL_DEBUG_POOL", "perhaps")],
 )

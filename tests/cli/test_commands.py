@@ -171,6 +171,27 @@ def test_a_misspelt_variable_and_a_missing_folder_are_noted(tmp_path: Path) -> N
     assert "did you mean ANYHAL_BACKEND_PATH?" in variable
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_an_explanation_breaks_no_word(columns: int) -> None:
+    call = ("explain", "softmax f32[4,16]", "--device", "dayone:0")
+    shown = anyhal(*call, COLUMNS=str(columns)).stdout
+    told = " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= columns and "…" not in shown
+    assert "self-tested" in told and "decomposed" in told
+    if columns < 80:
+        return  # the names alone take most of the line
+    words = {word for line in shown.splitlines() for word in line.split()}
+    for refusal in read(anyhal(*call, "--json"))["refusals"]:
+        assert set(refusal["sentence"].split()) <= words
+    assert "cost" not in told.partition("work:")[0], "no candidate states one"
+
+
+def test_a_cost_that_is_stated_has_its_column() -> None:
+    call = ("explain", "matmul f32[4,8] f32[8,16]", "--device", "fake:0")
+    head = anyhal(*call, COLUMNS="80", ANYHAL_FAKE="1").stdout.partition("work:")[0]
+    assert "cost" in head and " µs" in head and "…" not in head
+
+
 def test_explain_states_the_work_and_that_no_cost_was_stated() -> None:
     document = read(anyhal("explain", "matmul f32[4,8] f32[8,16]", "--json"))
     assert document["work"] == {"flops": 2 * 4 * 8 * 16, "bytes": 4 * (4 * 8 + 8 * 16 + 4 * 16)}

@@ -33,7 +33,7 @@ def printed(page: Path, folder: Path) -> list[str]:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=environment | {"COLUMNS": "120", "PATH": path},
+        env=environment | {"COLUMNS": "80", "PATH": path},
         capture_output=True,
         text=True,
         timeout=120,

@@ -110,6 +110,70 @@ def test_every_bent_field_is_refused_with_a_sentence(data: Any) -> None:
                 pass
 
 
+NAN = '{"schema": 1, "devices": NaN}'
+NO_FACTS: dict[str, tuple[Any, str]] = {
+    "nothing": (lambda path: None, "no such file"),
+    "a folder": (lambda path: path.mkdir(), "not a regular file"),
+    "a pipe": (os.mkfifo, "not a regular file"),
+    "a link to itself": (lambda path: path.symlink_to(path), "symbolic links"),
+    "empty": (lambda path: path.touch(), "it is no JSON"),
+    "bytes": (lambda path: path.write_bytes(bytes(range(256))), "it is no JSON"),
+    "cut off": (lambda path: path.write_text('{"schema": 1, "devi'), "it is no JSON"),
+    "brackets": (lambda path: path.write_text("[" * 100_000), "it is no JSON"),
+    "objects": (lambda path: path.write_text('{"a":' * 100_000), "it is no JSON"),
+    "brackets that close": (lambda path: path.write_text("[" * 900 + "]" * 900), "no facts file"),
+    "NaN": (lambda path: path.write_text(NAN), "holds NaN"),
+    "a long number": (lambda path: path.write_text("9" * 10_000), "it is no JSON"),
+    "huge": (lambda path: os.truncate(_touched(path), 1 << 40), "larger than"),
+}
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+@pytest.mark.parametrize("kind", NO_FACTS)
+def test_a_file_that_is_no_facts_file(kind: str, tmp_path: Path) -> None:
+    from anyhal.cli.explain import explain
+
+    make, why = NO_FACTS[kind]
+    path = tmp_path / "facts.json"
+    make(path)
+    with pytest.raises(hal.InvalidArgumentError, match=f"reading facts from .*{why}.*; "):
+        explain([CALLS[0]], facts=path)
+
+
+@pytest.mark.parametrize("wrong", [10**400, 1 << 64, 1e400, float("nan"), True, [[]], {"a": {}}])
+@pytest.mark.parametrize("key", ["rank", "memory_bytes", "name", "memory_kinds"])
+def test_a_number_that_no_fact_can_be(data: Any, key: str, wrong: Any) -> None:
+    bent = json.loads(json.dumps(data))
+    bent["devices"][0][key] = wrong
+    with pytest.raises(hal.InvalidArgumentError, match="no facts file"):
+        replay.from_data(bent, "bent.json")
+
+
+def test_attributes_without_end(data: Any) -> None:
+    bent = json.loads(json.dumps(data))
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    bent["calls"][0]["attrs"] = {"axis": deep}
+    with pytest.raises(hal.InvalidArgumentError, match="no facts file"):
+        replay.from_data(bent, "bent.json")
+    del bent["calls"][0]["attrs"]["axis"]
+    while deep:
+        deep = deep.pop()  # a list this deep is not freed by recursion everywhere
+
+
+def test_a_device_that_is_not_in_it_is_refused(data: Any) -> None:
+    recording = replay.from_data(data, "it")
+    assert replay.decide_again(recording, CALLS[0], "cpu").choice == "cpu:0"
+    for name, error in (("cpu:7", hal.NotFoundError), ("cpu:0\n", hal.InvalidArgumentError)):
+        with pytest.raises(error):
+            replay.decide_again(recording, CALLS[0], name)
+
+
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(hal.InvalidArgumentError, match="choose a file that can be written"):
         hal.facts(tmp_path / "no" / "folder.json")

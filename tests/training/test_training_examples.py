@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -175,6 +176,62 @@ def test_an_interrupt_is_one_line_and_the_state_so_far_is_saved(
     if saved:
         resumed = run("train_mlp", "--steps", str(STEPS), "--resume", str(path))
         assert resumed == straight("train_mlp", "cpu:0")
+
+
+def program_with(change: str, program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    """A run of the program after `change`, in the same process."""
+    code = (
+        f"import runpy, signal, sys; sys.path.insert(0, {str(EXAMPLES)!r})\n{change}\n"
+        f"sys.argv = [{program + '.py'!r}, *sys.argv[1:]]\n"
+        f"runpy.run_path({str(EXAMPLES / f'{program}.py')!r}, run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", code, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("module", ["numpy", "ml_dtypes", "rich.progress", "anyhal._core"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_interrupt_of_an_import_is_one_line(program: str, module: str) -> None:
+    change = (
+        "class Slow:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Slow())"
+    )
+    done = program_with(change, program, "--steps", "1")
+    assert (done.returncode, done.stderr) == (130, f"{program}: interrupted\n")
+
+
+@pytest.mark.parametrize("option", ["--checkpoint", "--plot"])
+def test_an_interrupt_of_a_write_leaves_what_was_there(option: str, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="the extra train is not installed")
+    pytest.importorskip("matplotlib", reason="the extra train is not installed")
+    path = tmp_path / "there.svg"
+    path.write_bytes(b"before")
+    change = "import os; os.fsync = lambda file: signal.raise_signal(signal.SIGINT)"
+    done = program_with(change, "train_mlp", "--steps", "1", option, str(path))
+    assert done.returncode == 130 and done.stderr.endswith("train_mlp: interrupted\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [(path.name, b"before")]
+
+
+CHECKPOINTS = {
+    "pipe": os.mkfifo,
+    "text": lambda path: path.write_text("a checkpoint"),
+    "brackets": lambda path: path.write_bytes((100_000).to_bytes(8, "little") + b"[" * 100_000),
+    "header past the end": lambda path: path.write_bytes((1 << 60).to_bytes(8, "little") + b"{}"),
+    "zeros": lambda path: path.write_bytes(bytes(64)),
+    "link to itself": lambda path: path.symlink_to(path),
+}
+
+
+@pytest.mark.parametrize("kind", CHECKPOINTS)
+def test_what_is_no_checkpoint_is_one_line(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("safetensors", reason="the extra train is not installed")
+    path = tmp_path / "x.safetensors"
+    CHECKPOINTS[kind](path)
+    status, said = refused("train_mlp", "--resume", str(path))
+    assert status == 1 and "resuming: " in said and str(path) in said
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -77,6 +77,20 @@ def test_a_folder_may_be_a_backend_itself(tmp_path: Path) -> None:
         (toml("chip", "[hardware]\nmachine = [1]"), "other than text", "correct it"),
         (toml("chip", "[[libraries]]\nfile = 'x'"), "libraries.setting is missing", "add it"),
         (toml("chip", "#" * manifest.MAX_BYTES), "larger than", "a page of text"),
+        (toml("chip", "x = " + "[" * 5000), "it is not TOML", "as the guide shows"),
+        (toml("chip", "x = " + "{a=" * 5000), "it is not TOML", "as the guide shows"),
+        (toml("chip").replace("rank = 1", "rank = " + "9" * 5000), "not TOML", "guide shows"),
+        (toml("chip").replace("rank = 1", "rank = 99999999999"), "32 bits", "a small number"),
+        (toml("chip").replace("rank = 1", "rank = nan"), "rank is float, not int", "correct it"),
+        (toml("chip").replace("rank = 1", "rank = [1]"), "rank is list, not int", "correct it"),
+        (toml("chip").replace('"chip"', '"ch\\u0000ip"', 1), "holds a zero byte", "take it out"),
+        (toml("chip", "libraries = [1]"), "other than tables", "write [[libraries]]"),
+        (
+            toml("chip", "[[libraries]]\nsetting = 'a'\npackage = ''\nfile = 'f'"),
+            "libraries.package '' is no distribution",
+            "correct it",
+        ),
+        ("", "is missing", "add it"),
     ],
 )
 def test_a_bad_manifest_is_refused_by_key(tmp_path: Path, text: str, why: str, hint: str) -> None:

@@ -108,10 +108,51 @@ def test_uncertified_is_chosen_only_when_allowed_by_name() -> None:
 
 def test_device_names_are_parsed_in_one_place() -> None:
     assert policy.parse_device("cuda:12") == policy.DeviceName("cuda", 12)
-    assert policy.parse_device(" cuda ") == policy.DeviceName("cuda", None)
     for bad in ("", "CUDA", "cuda:", "cuda:-1", "cuda:01", "a:b", "a|b", "3d"):
         with pytest.raises(InvalidArgumentError, match="cannot read"):
             policy.parse_device(bad)
+
+
+ODD_NAMES = {
+    " host": "host",
+    "host:0 ": "host:0",
+    "host:0\n": "host:0",
+    "host:00": "host:0",
+    "host:\u0660": "host:0",
+    "HOST:0": "host:0",
+    "\u00a0host:0": "host:0",
+    "host: 0": "",
+    "host\0": "",
+    "host:" + "9" * 5000: "",
+    "h\u00f6st": "",
+    "host|": "",
+    "": "",
+}
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+def test_a_name_is_taken_only_as_it_is_printed(name: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        policy.select(name, Facts((HOST,)))
+    hint = f"did you mean {ODD_NAMES[name]}?" if ODD_NAMES[name] else "; write "
+    assert hint in str(caught.value)
+
+
+def test_spaces_beside_the_bars_of_a_list_say_nothing() -> None:
+    assert policy.select("none | host:0", Facts((HOST,))).device is HOST
+    for text in (" none|host", "none|host ", "none |\thost"):
+        with pytest.raises(InvalidArgumentError, match="cannot read"):
+            policy.select(text, Facts((HOST,)))
+
+
+@pytest.mark.parametrize("name", [n for n in ODD_NAMES if n and n != "host|"], ids=ascii)
+def test_a_name_in_a_list_of_visible_devices_likewise(name: str) -> None:
+    facts = Facts((HOST, PLAIN))
+    limited = policy.limit_visible(facts, [name, "plain"], "VARIABLE")
+    assert [d.name for d in limited.devices if not d.why_not] == ["plain:0"]
+    assert f"VARIABLE names {name!r}" in limited.notes[0]
+    with pytest.raises(NotFoundError, match="no device is left visible"):
+        policy.limit_visible(facts, [name], "VARIABLE")
 
 
 def test_dev_01_a_strict_list_runs_nothing_that_is_not_named() -> None:
@@ -169,7 +210,7 @@ def test_selection_names_an_uncertified_device_but_never_a_quarantined_one() -> 
 def test_the_operands_device_and_its_fused_form_come_first() -> None:
     decision = policy.decide(call(), [fused(HOST), parts(HOST, YES)], Contract())
     assert (decision.choice, decision.form) == ("host:0", "fused")
-    assert "its operands are there" in decision.sentence
+    assert "its operands are taken to be there" in decision.sentence
 
 
 def test_decomposed_on_the_same_device_when_fused_is_refused() -> None:

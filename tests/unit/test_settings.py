@@ -101,3 +101,19 @@ def test_nothing_else_reads_our_variables() -> None:
         if path.suffix == ".py" or name not in known  # C++ reads the rows it needs itself
     ]
     assert strangers == []
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a:0,b", ("a:0", "b")),
+        ("a:0 , b", ("a:0", "b")),
+        ("a:0,,b,", ("a:0", "b")),
+        ("a:0\n", ("a:0\n",)),
+        (" a:0", (" a:0",)),
+        ("a:0,\tb", ("a:0", "\tb")),
+        (" \n", None),
+    ],
+)
+def test_names_are_taken_as_they_are_written(text: str, names: tuple[str, ...] | None) -> None:
+    assert settings.VISIBLE_DEVICES.read({"ANYHAL_VISIBLE_DEVICES": text}) == names

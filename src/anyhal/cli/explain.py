@@ -90,19 +90,31 @@ def _from_file(
             "explain: --numerics and --determinism were asked with the recorded answers and cannot"
             " be changed; record another file under them"
         )
+    recording = replay.from_data(_read_facts(path), str(path))
+    contract = Contract() if fallback is None else Contract(fallback=fallback)  # type: ignore[arg-type]
+    return replay.decide_again(recording, text, device, contract)
+
+
+_FACTS_BYTES = 64 << 20  # a call takes some kilobytes, and a process records a thousand
+
+
+def _read_facts(path: Path) -> Any:
+    from anyhal.runtime.small_file import read_small_file
+
+    def no_number(word: str) -> Any:
+        raise ValueError(f"it holds {word}, which is no number")
+
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        text = read_small_file(path, _FACTS_BYTES).decode("utf-8")
+        return json.loads(text, parse_constant=no_number)
     except OSError as why:
         raise InvalidArgumentError(
             f"reading facts from {path}: {(why.strerror or str(why)).lower()}; check the path"
         ) from None
-    except ValueError as why:
+    except (ValueError, RecursionError) as why:
         raise InvalidArgumentError(
             f"reading facts from {path}: it is no JSON ({why}); write one with hal.facts(path)"
         ) from None
-    recording = replay.from_data(data, str(path))
-    contract = Contract() if fallback is None else Contract(fallback=fallback)  # type: ignore[arg-type]
-    return replay.decide_again(recording, text, device, contract)
 
 
 def _print(decision: Decision) -> None:
@@ -113,7 +125,11 @@ def _print(decision: Decision) -> None:
 
     console = Console()
     console.print(escape(decision.sentence), style="bold", highlight=False)
-    table = Table("device", "form", "state", "answer", "cost", box=box.SIMPLE)
+    table = Table("device", "form", "state", box=box.SIMPLE)
+    table.add_column("answer", overflow="fold")  # at words where it can, and nothing cut off
+    priced = any(candidate.accepts and candidate.cost_ns for candidate in decision.considered)
+    if priced:
+        table.add_column("cost", no_wrap=True)
     refusals = {(r.device, r.form): r for r in decision.refusals}
     for candidate in decision.considered:
         where = (candidate.device.name, candidate.form)
@@ -122,8 +138,9 @@ def _print(decision: Decision) -> None:
         else:
             refusal = refusals[where]
             answer, style = escape(f"{refusal.reason}: {refusal.sentence}"), "dim"
-        cost = cost_text(candidate.cost_ns) if candidate.accepts else "-"
-        table.add_row(*where, candidate.device.state, answer, cost, style=style)
+        known = candidate.accepts and candidate.cost_ns
+        cost = [cost_text(candidate.cost_ns) if known else "-"] * priced
+        table.add_row(*where, candidate.device.state, answer, *cost, style=style)
     console.print(table)
     if decision.work is not None:
         console.print(

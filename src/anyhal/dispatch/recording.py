@@ -36,14 +36,14 @@ def calls() -> list[tuple[CallFact, tuple[Candidate, ...]]]:
 def write(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
     """As JSON, whole or not at all."""
     target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = target.parent / f".{target.name}.{os.getpid()}.part"
     try:
         part.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
         os.replace(part, target)
-    except OSError as why:
-        with suppress(OSError):
+    except (OSError, ValueError) as why:  # ValueError: a name with NUL
+        with suppress(OSError, ValueError):
             part.unlink()
+        said = (getattr(why, "strerror", None) or str(why)).lower()
         raise InvalidArgumentError(
-            f"writing facts to {target}: {(why.strerror or str(why)).lower()}; choose a file that"
-            " can be written"
+            f"writing facts to {target}: {said}; choose a file that can be written"
         ) from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -119,9 +119,14 @@ def _attribute(op_name: str, a: Attr, value: Any) -> Any:
         return InvalidArgumentError(f"{op_name}: {a.name}={value!r} {what}; {hint}")
 
     if a.kind == "dtype":
-        return None if value is None else dtype(value).name
+        if value is None and a.default is REQUIRED:
+            raise refuse("is no dtype, and there is no default", "pass one, such as 'float32'")
+        try:
+            return None if value is None else dtype(value).name
+        except InvalidArgumentError as why:
+            raise InvalidArgumentError(f"{op_name}: {why}") from None
     if a.kind == "enum":
-        if value not in a.choices:
+        if not isinstance(value, str) or value not in a.choices:
             near = get_close_matches(str(value), list(a.choices), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(a.choices)
             raise refuse("is not one of its choices", hint)
@@ -471,6 +476,15 @@ def facts(path: str | os.PathLike[str] | None = None, *, calls: Sequence[str] = 
     Returns it as plain data (`"schema": 1`); with `path` it is also written there as JSON, whole or
     not at all, for `anyhal explain CALL --facts FILE`. Raises what `explain` raises for a bad call.
     """
+    if isinstance(calls, str) or not isinstance(calls, Iterable):
+        raise InvalidTypeError(
+            f"facts: calls is a {type(calls).__name__}; pass a list of texts, such as"
+            ' ["matmul f32[4,8] f32[8,16]"]'
+        )
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise InvalidTypeError(
+            f"facts: path is a {type(path).__name__}; pass the name of the file to write"
+        )
     for call in calls:
         explain(call)
     data = replay.to_data(device.facts(), recording.calls())
@@ -517,7 +531,11 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
         takes = dtype(arg.own) if arg.own else kind
         if isinstance(value, bool | int | float) and takes is not None:
             return _scalar(on.name, takes, value, spec.name)
-        return arrays.asarray(value, device=on)
+        try:
+            return arrays.asarray(_own_values(arg, value), device=on)
+        except InvalidArgumentError as why:
+            said = str(why).removeprefix("asarray: ")
+            raise type(why)(f"{native.__name__}: operand {arg.name}: {said}") from None
 
     given = [convert(a, v) for a, v in zip(at, given, strict=True)]
     named = {k: convert(args[k], v) if k in args and not variadic else v for k, v in named.items()}
@@ -527,6 +545,24 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
         parts = [native(given[i : i + 16], **inner) for i in range(0, len(given), 16)]
         return arrays.OPS["concat"](parts, **named)
     return native(given, **named) if variadic else native(*given, **named)
+
+
+def _own_values(arg: Arg, value: Any) -> Any:
+    """A list of integers in the integer dtype that the operand has of its own; all else as it is.
+
+    NumPy would make i64 of a list, and float64 where some are beyond it.
+    """
+    if not arg.own or dtype(arg.own).kind not in ("int", "uint"):
+        return value
+    if not isinstance(value, list | tuple) or not value or not all(map(_is_int, value)):
+        return value
+    limits = np.iinfo(cast("Any", dtype(arg.own).numpy))
+    for number in value:
+        if not limits.min <= number <= limits.max:
+            raise InvalidArgumentError(
+                f"{number} does not fit {arg.own}; use {limits.min}..{limits.max}"
+            )
+    return np.array([int(n) for n in value], limits.dtype)
 
 
 def _into_host(

@@ -82,6 +82,14 @@ def check_choice(op: str, name: str, value: Any, choices: Mapping[str, Any]) -> 
         raise InvalidArgumentError(f"{op}: {name}={value!r} is not a choice; {hint}")
 
 
+def check_eps(op: str, attrs: Mapping[str, Any]) -> None:
+    if not attrs["eps"] >= 0:
+        raise InvalidArgumentError(
+            f"{op}: eps={attrs['eps']} must be 0 or more, because a root is taken of it; pass a "
+            "small number such as 1e-5"
+        )
+
+
 def output_dtype(op: str, asked: Any, natural: str, others: Iterable[str] = ()) -> DType:
     """The dtype asked for, or the natural one; UnsupportedError if it is not on offer."""
     out = dtype(asked or natural)

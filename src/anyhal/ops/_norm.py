@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import dtype
-from anyhal.errors import InvalidArgumentError
-from anyhal.ops._checks import FLOATS, WIDE, check_dtype, check_same_dtype, check_shape
+from anyhal.ops._checks import (
+    FLOATS,
+    WIDE,
+    check_dtype,
+    check_eps,
+    check_same_dtype,
+    check_shape,
+)
 from anyhal.ops._draw import Rng, values
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, Outs, Sample, Shape, TensorSpec
@@ -43,11 +49,7 @@ def infer(
 ) -> Outs:
     """Checks all operands; `vectors` have `shape`, whose letters are `axes`."""
     check_dtype(op, "x", x, FLOATS)
-    if not attrs["eps"] >= 0:
-        raise InvalidArgumentError(
-            f"{op}: eps={attrs['eps']} must be 0 or more, because a root is taken of it; pass a "
-            "small number such as 1e-5"
-        )
+    check_eps(op, attrs)
     for name, vector in vectors.items():
         if vector is not None:
             check_same_dtype(op, x, vector)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from anyhal.dtypes import DType
 from anyhal.errors import InvalidArgumentError
 
@@ -180,7 +182,7 @@ class OpSpec:
     dtypes: Mapping[str, str]  # main input dtype -> accumulation dtype, short names
     special: str  # empty, NaN, infinity, negative zero
     aliasing: str  # one of ALIASING
-    bound: str  # name of a formula of conformance/tolerance.py
+    bound: str  # name of a formula in conformance/ (BOUNDS)
     source: str
     infer: Infer
     lower: Lower
@@ -304,11 +306,15 @@ def broadcast_shapes(op: str, *specs: TensorSpec) -> Shape:
 
 def normalize_axis(op: str, axis: int, spec: TensorSpec) -> int:
     """A non-negative axis of `spec`, or InvalidArgumentError."""
+    if isinstance(axis, bool) or not isinstance(axis, int | np.integer):
+        raise InvalidArgumentError(
+            f"{op}: axis={axis!r} is a {type(axis).__name__}, not an integer; pass an int"
+        )
     if not -spec.rank <= axis < spec.rank:
         raise InvalidArgumentError(
             f"{op}: axis {axis} is outside {describe(spec)}; use {-spec.rank}..{spec.rank - 1}"
         )
-    return axis % spec.rank
+    return int(axis) % spec.rank
 
 
 def with_dtype(spec: TensorSpec, dtype: DType) -> TensorSpec:

@@ -40,10 +40,10 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
             f"paged_attention: q {describe(q)} has {heads} heads and k_pages {describe(k)} has "
             f"{kv_heads}: the first must be a multiple of the second; repeat or drop heads"
         )
-    if attrs["max_queries"] < 0:
+    if not 0 <= attrs["max_queries"] < 1 << 63:
         raise InvalidArgumentError(
-            f"paged_attention: max_queries={attrs['max_queries']} is negative; pass the most "
-            "tokens that a sequence has, or 0 if that is not known"
+            f"paged_attention: max_queries={attrs['max_queries']} is outside 0..2^63 - 1; pass the "
+            "most tokens that a sequence has, or 0 if that is not known"
         )
     _paged.check("paged_attention", starts, table, lengths)
     return TensorSpec.dense(q.dtype, (*q.shape[:2], v.shape[3]))

@@ -11,7 +11,14 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.ops import _draw as draw
-from anyhal.ops._checks import FLOATS, WIDE, check_dtype, check_same_dtype, check_shape
+from anyhal.ops._checks import (
+    FLOATS,
+    WIDE,
+    check_dtype,
+    check_eps,
+    check_same_dtype,
+    check_shape,
+)
 from anyhal.ops._gradient import dense, normalised, store, sum_rows, zeros
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import (
@@ -42,6 +49,7 @@ def check(op: str, inputs: Sequence[TensorSpec | None]) -> None:
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
+    check_eps(NAME, attrs)
     check(NAME, inputs)
     return dense(inputs[1]), dense(inputs[2])
 

@@ -59,18 +59,27 @@ class DeviceName:
         )
 
 
-_DEVICE = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]*))?")
+_DEVICE = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,5}))?")
 
 
 def parse_device(text: str) -> DeviceName:
-    """The one place that reads `chip:index` or `chip`."""
-    found = _DEVICE.fullmatch(text.strip()) if isinstance(text, str) else None
+    """The one place that reads `chip:index` or `chip`; exactly as written, nothing is trimmed."""
+    found = _DEVICE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
+        plain = _plain_name(text) if isinstance(text, str) else ""
+        hint = f"did you mean {plain}?" if plain else "write a name that `anyhal devices` prints"
         raise InvalidArgumentError(
             f"cannot read {text!r} as a device: it is neither chip nor chip:index in lower case;"
-            " write a name that `anyhal devices` prints"
+            f" {hint}"
         )
     return DeviceName(found[1], None if found[2] is None else int(found[2]))
+
+
+def _plain_name(text: str) -> str:
+    """What was probably meant: without space, capitals, other digits, zeros in front; or ""."""
+    digits = (str(int(c)) if c.isdecimal() else c for c in text.strip().lower()[:64])
+    plain = re.sub(r":0+(?=[0-9])", ":", "".join(digits))
+    return plain if _DEVICE.fullmatch(plain) else ""
 
 
 def _named(text: str, device: DeviceFact) -> bool:
@@ -225,7 +234,7 @@ def select(spec: str, facts: Facts, policy: Policy = DEFAULT) -> Selection:
     Naming a device allows an uncertified one; nothing allows a quarantined one. Raises
     BackendLoadError when a named backend is here but could not be loaded, else NotFoundError.
     """
-    parts = [part.strip() for part in spec.split("|")] if isinstance(spec, str) else []
+    parts = re.split(r" *\| *", spec) if isinstance(spec, str) else []
     if not parts or not all(parts):
         raise InvalidArgumentError(
             f"cannot select a device from {spec!r}: a name is missing; write chip or chip:index,"
@@ -502,7 +511,8 @@ def _sentence(
     copies: Sequence[Copy],
 ) -> str:
     if best.device.name == own:
-        why = "its operands are there" if any(o.device for o in call.operands) else "it is selected"
+        placed = any(o.device for o in call.operands)
+        why = "its operands are taken to be there" if placed else "it is selected"
     else:
         why = f"nothing on {own} can run it and fallback='any' allows other devices"
     refused = [r for r in refusals if r.device == best.device.name and r.reason != "policy"]

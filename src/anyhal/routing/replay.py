@@ -25,7 +25,7 @@ from anyhal.routing.facts import (
     Want,
     Work,
 )
-from anyhal.routing.policy import DEFAULT, Policy, every_step, weigh
+from anyhal.routing.policy import DEFAULT, Policy, every_step, select, weigh
 
 SCHEMA = 1
 Asked = tuple[CallFact, tuple[Candidate, ...]]
@@ -82,15 +82,15 @@ def from_data(data: Any, source: str) -> Recording:
         devices = tuple(_record(DeviceFact, d) for d in data["devices"])
         refused = tuple(_record(RefusedBackend, r) for r in data["refused"])
         facts = Facts(devices, refused, _words(data["searched"]), _words(data["notes"]))
-        calls = [_call(row, facts) for row in data["calls"]]
-    except (KeyError, TypeError, AttributeError, ValueError) as why:
+        calls = {str(found[0]): found for found in (_call(row, facts) for row in data["calls"])}
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as why:
         if isinstance(why, InvalidArgumentError):
             raise
         raise InvalidArgumentError(
             f"reading facts from {source}: it is no facts file ({type(why).__name__}: {why}); write"
             " one with hal.facts(path)"
         ) from None
-    return Recording(facts, {str(call): (call, candidates) for call, candidates in calls})
+    return Recording(facts, calls)
 
 
 def _call(row: Mapping[str, Any], facts: Facts) -> Asked:
@@ -130,13 +130,18 @@ def _record(kind: Any, row: Mapping[str, Any]) -> Any:
             found[field.name] = _words(value)
         elif field.type == "tuple[Want, ...]":
             found[field.name] = tuple(_record(Want, w) for w in value)
-        elif type(value) in _TYPES[str(field.type)]:
+        elif type(value) in _TYPES[str(field.type)] and _holds(value):
             found[field.name] = value
         else:
             raise ValueError(f"{field.name} is {value!r}, which is no {field.type}")
     if kind is Verdict and found["support"] not in ("yes", "no", "prepare_knows"):
         raise ValueError(f"support is {found['support']!r}")
     return kind(**found)
+
+
+def _holds(value: Any) -> bool:
+    """Whether a number is one that a fact can be: finite, and of no more than 64 bits."""
+    return isinstance(value, str) or abs(value) < 1 << 64
 
 
 def _word(value: Any) -> str:
@@ -174,6 +179,7 @@ def decide_again(
         )
     call, candidates = found
     if device is not None:
+        device = select(device, recording.facts, policy).device.name
         moved = tuple(replace(o, device=device if o.device else "") for o in call.operands)
         call = replace(call, operands=moved, device=device)
     by_name = {(c.device.name, c.form): c for c in candidates}

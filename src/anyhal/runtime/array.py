@@ -28,10 +28,17 @@ OPS: dict[str, Callable[..., Any]] = {}
 PURPOSES = {"activations": 0, "weights": 1, "cache": 2, "workspace": 3, "staging": 4, "arena": 5}
 
 
-def _needs_array(function: str, a: Any) -> None:
+def needs_array(function: str, a: Any) -> None:
     if not isinstance(a, Array):
         raise InvalidTypeError(
             f"{function}: a {type(a).__name__} is no Array; make one with asarray first"
+        )
+
+
+def _needs_bool(function: str, name: str, value: Any) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidTypeError(
+            f"{function}: {name} is a {type(value).__name__}, not a bool; pass True or False"
         )
 
 
@@ -66,7 +73,7 @@ def empty(
     pool: str = "activations",
 ) -> Any:
     """An array with unspecified contents. `pool`: activations, weights or cache."""
-    if pool not in PURPOSES:
+    if not isinstance(pool, str) or pool not in PURPOSES:
         near = get_close_matches(str(pool), PURPOSES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(map(repr, PURPOSES))
         raise InvalidArgumentError(f"empty: pool {pool!r} is not known; {hint}")
@@ -160,6 +167,7 @@ def asarray(
     dtype: default x's own; Python bools become bool, ints int64, floats float32. device: default
     the scope's, for an Array its own. constant: writes are refused later and backends may pack it.
     """
+    _needs_bool("asarray", "constant", constant)
     if isinstance(x, Array):
         on = device_of(x) if device is None else devices.device(device)
         want = _dtype(dtype) if dtype is not None else _dtype(x._dtype_value)
@@ -191,9 +199,30 @@ def _host_values(x: Any, want: object, who: str = "asarray") -> np.ndarray[Any, 
             f"{who}: the nested lists are ragged: {why}; make all rows of a level equally long"
         ) from None
     _numbers(x, values, who)
+    if values.dtype == np.float64 and isinstance(x, list | tuple):
+        values = _not_rounded(x, values, want, who)
     if values.dtype == np.float64:  # Python floats: the registry's default precision
         return values.astype(np.float32) if want is None else values
     return values
+
+
+def _not_rounded(
+    x: Any, values: np.ndarray[Any, Any], want: object, who: str
+) -> np.ndarray[Any, Any]:
+    """Integers of which some are beyond int64 as uint64; NumPy made floats of them."""
+    if want is not None and _dtype(want).kind == "float":
+        return values
+    if not (np.abs(values) >= 1 << 63).any():
+        return values
+    exact = np.asarray(x, object)
+    if not all(isinstance(v, int | np.integer) for v in exact.flat):
+        return values
+    if exact.min() >= 0:
+        return exact.astype(np.uint64)
+    raise InvalidArgumentError(
+        f"{who}: the integers go from {exact.min()} to {exact.max()}, which no integer dtype"
+        " holds; pass dtype='float64', or smaller ones"
+    )
 
 
 def _numbers(x: Any, values: np.ndarray[Any, Any], who: str) -> np.ndarray[Any, Any]:
@@ -246,8 +275,9 @@ def frombuffer(
     Zero copy where the device computes in host memory: then the bytes must not change while the
     array lives. Elsewhere they are copied. Raises InvalidArgumentError when `data` is too short.
     """
+    _needs_bool("frombuffer", "constant", constant)
     d, dims = _dtype(dtype), _shape(shape)
-    raw = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data
+    raw = _bytes_of(data)
     if not raw.flags.c_contiguous:
         raise InvalidArgumentError("frombuffer: the bytes must be contiguous; copy them first")
     raw = raw.reshape(-1).view(np.uint8)
@@ -265,11 +295,27 @@ def frombuffer(
     on = devices.device(device)
     if on.native.host_memory and raw.nbytes and (raw.flags.writeable or constant):
         return _core.import_host(
-            on.native, raw.ctypes.data, raw.nbytes, d.value, dims, list(spec.strides), raw, constant
+            *(on.native, raw.ctypes.data, raw.nbytes, d.value, dims, list(spec.strides)),
+            *(raw, bool(constant)),
         )
     out = _empty(on, d, dims, PURPOSES["weights" if constant else "activations"])
     _write_bytes(out, raw, fresh=True)
     return _core.as_constant(out) if constant else out
+
+
+def _bytes_of(data: Any) -> np.ndarray[Any, Any]:
+    if isinstance(data, np.ndarray) and not data.dtype.hasobject:
+        return data
+    try:
+        return np.frombuffer(data, np.uint8)
+    except (TypeError, ValueError, BufferError) as why:
+        empty_bytes = isinstance(data, bytes | bytearray | memoryview) and len(data) == 0
+        if empty_bytes:
+            return np.empty(0, np.uint8)
+        raise InvalidTypeError(
+            f"frombuffer: a {type(data).__name__} does not give its bytes ({why}); pass bytes, a"
+            " memory map or a uint8 array"
+        ) from None
 
 
 def from_dlpack(x: Any, *, device: Device | str | None = None) -> Any:
@@ -397,7 +443,9 @@ def set_values(a: Any, values: Any) -> Any:
     _check_writable(a)
     if isinstance(values, Array):
         values = numpy(values)
-    _write(a, np.asarray(values))
+    else:
+        values = _host_values(values, dtype(a._dtype_value), "set")
+    _write(a, values)
     return a
 
 
@@ -505,7 +553,7 @@ def getitem(a: Any, key: Any) -> Any:
                 )
             step, size = _index(k, spec, axis, shape)
             if size is not None:
-                strides.append(spec.strides[axis] * size[1])
+                strides.append(spec.strides[axis] * (size[1] if size[0] > 1 else 1))
             offset += step * spec.strides[axis]
             axis += 1
     out = TensorSpec(spec.dtype, tuple(shape), tuple(strides))
@@ -518,7 +566,13 @@ def _index(
     """(first element, (size, step) for a slice); appends the size to `shape`."""
     n = spec.shape[axis]
     if isinstance(k, slice):
-        start, stop, step = k.indices(n)
+        try:
+            start, stop, step = k.indices(n)
+        except (TypeError, ValueError) as why:
+            raise InvalidArgumentError(
+                f"indexing {describe(spec)} with {k!r}: {why}; use whole numbers and a step of at"
+                " least 1"
+            ) from None
         if step < 0:
             raise UnsupportedError(
                 f"indexing {describe(spec)}: step {step} is negative, which views cannot express;"
@@ -555,7 +609,7 @@ def diagonal(a: Any, first: int, second: int) -> Any:
 
 def reshape(a: Any, *shape: Any) -> Any:
     """The same elements under another shape: a view where the layout allows, else a copy."""
-    _needs_array("reshape", a)
+    needs_array("reshape", a)
     dims = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
     spec = spec_of(a)
     if any(not isinstance(n, int | np.integer) for n in dims):
@@ -625,13 +679,13 @@ def _view_strides(spec: TensorSpec, dims: Sequence[int]) -> Sequence[int] | None
 
 def transpose(a: Any, *axes: Any) -> Any:
     """The view with its dims in another order (reversed without arguments)."""
-    _needs_array("permute_dims", a)
+    needs_array("permute_dims", a)
     order = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
     spec = spec_of(a)
     order = order or list(reversed(range(spec.rank)))
     good = all(isinstance(i, int | np.integer) and -spec.rank <= i < spec.rank for i in order)
     order = [int(i) % spec.rank for i in order] if good and spec.rank else order
-    if sorted(order) != list(range(spec.rank)):
+    if not good or sorted(order) != list(range(spec.rank)):
         raise InvalidArgumentError(
             f"transposing {describe(spec)} by {list(axes)}: name each of its {spec.rank} dims once"
         )
@@ -656,18 +710,18 @@ def matrix_transpose(a: Any) -> Any:
 
 def broadcast_to(a: Any, shape: Sequence[int]) -> Any:
     """The view with that shape; stretched dims have stride 0."""
-    _needs_array("broadcast_to", a)
+    needs_array("broadcast_to", a)
     return _view(a, spec_of(a).broadcast_to(_shape(shape)))
 
 
 def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0) -> list[Any]:
     """Copies of consecutive parts along one axis: so many equal ones, or cut before each index."""
-    _needs_array("split", a)
+    needs_array("split", a)
     spec = spec_of(a)
     axis = normalize_axis("split", axis, spec)
     size = spec.shape[axis]
-    if isinstance(indices_or_sections, int | np.integer):
-        parts = int(indices_or_sections)
+    if _is_int(indices_or_sections):
+        parts = int(cast("int", indices_or_sections))
         if parts < 1 or size % parts:
             raise InvalidArgumentError(
                 f"split: axis {axis} of {describe(spec)} does not divide into {parts} equal parts;"
@@ -675,7 +729,7 @@ def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0)
             )
         cuts = [size // parts * i for i in range(1, parts)]
     else:
-        cuts = [int(i) for i in indices_or_sections]
+        cuts = _cuts(indices_or_sections)
     ends = [0, *cuts, size]
     if ends != sorted(ends):
         raise InvalidArgumentError(
@@ -684,3 +738,18 @@ def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0)
         )
     whole = (slice(None),) * axis
     return [OPS["copy"](getitem(a, (*whole, slice(i, j)))) for i, j in itertools.pairwise(ends)]
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _cuts(indices: Any) -> list[int]:
+    rows = isinstance(indices, Iterable) and not isinstance(indices, str | bytes | Array)
+    given: list[Any] = list(indices) if rows else [None]
+    if not all(_is_int(i) for i in given):
+        raise InvalidTypeError(
+            f"split: cannot cut at a {type(indices).__name__} that is not made of whole numbers;"
+            " pass how many equal parts, or a list of indices"
+        )
+    return [int(i) for i in given]

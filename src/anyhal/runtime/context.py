@@ -95,7 +95,7 @@ def set_default_device(device: Device) -> None:
 
 
 def _checked(kind: str, value: str, known: tuple[str, ...]) -> str:
-    if value in known:
+    if isinstance(value, str) and value in known:
         return value
     near = get_close_matches(str(value), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(map(repr, known))
@@ -155,6 +155,13 @@ class use:  # noqa: N801 (reads as a statement: with hal.use(...):)
             _checked("determinism", determinism, tuple(DETERMINISM))
             self._contract["determinism"] = determinism
         if allow_uncertified is not None:
+            if not isinstance(allow_uncertified, list | tuple | set | frozenset) or not all(
+                isinstance(name, str) for name in allow_uncertified
+            ):
+                raise InvalidArgumentError(
+                    f"opening a scope: allow_uncertified={allow_uncertified!r} is no list of names;"
+                    ' pass a tuple, such as ("chip",)'
+                )
             self._contract["allow_uncertified"] = tuple(allow_uncertified)
         self._receipts = receipts
         self._given = {

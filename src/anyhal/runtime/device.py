@@ -96,6 +96,10 @@ class Device:
 
     def counter(self, number: int) -> int:
         """A counter of the backend's own; 0 where it has none."""
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 64:
+            raise InvalidArgumentError(
+                f"counter of {self.name}: {number!r} is no counter's number; pass an int from 0"
+            )
         data = self.native.query(_QUERY_COUNTER, number)
         return int.from_bytes(data[:8], "little")
 
@@ -218,9 +222,22 @@ def load_backend(
     `instance` names the copy and its devices (`instance:0`); `settings` go to the backend. Raises
     NotFoundError when no such backend lies on the search path, BackendLoadError when it refuses.
     """
+    instance = instance if instance is not None else name
+    for what, word in (("name", name), ("instance", instance)):
+        if not isinstance(word, str) or parse_device(word).index is not None:
+            raise InvalidArgumentError(
+                f"loading backend {name!r}: {what}={word!r} is not one lower-case word; correct it"
+            )
+    given = {} if settings is None else settings
+    if not isinstance(given, Mapping) or not all(
+        isinstance(text, str) and "\0" not in text for pair in given.items() for text in pair
+    ):
+        raise InvalidArgumentError(
+            f"loading backend {name!r}: settings={settings!r} does not give texts by name; pass a"
+            " dict of texts"
+        )
     state = _loaded()
     with _lock:
-        instance = instance or name
         if any(d.fact.backend == instance for d in state.devices.values()):
             raise InvalidArgumentError(
                 f"loading backend {name!r}: the name {instance!r} is taken by a loaded instance;"
@@ -233,7 +250,7 @@ def load_backend(
                 f" {', '.join(state.discovery.searched)}; check ANYHAL_BACKEND_PATH"
             )
         before = len(state.refused)
-        made = _load(state, record, instance, settings or {})
+        made = _load(state, record, instance, given)
         if len(state.refused) > before:
             why = state.refused.pop()
             raise BackendLoadError(why.sentence, stage=why.stage, path=why.path)

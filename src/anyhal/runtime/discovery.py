@@ -142,9 +142,11 @@ def build_hashes() -> dict[str, str]:
     """sha256 of each library that this build made, by its path under the package."""
     try:
         data = json.loads((package_folder() / "_build_hashes.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return {str(key): str(value) for key, value in data.items()}
+    return (
+        {} if not isinstance(data, dict) else {str(key): str(value) for key, value in data.items()}
+    )
 
 
 def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:

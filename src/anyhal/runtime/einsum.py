@@ -9,7 +9,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
 from anyhal.ops._spec import describe
 from anyhal.runtime import array as arrays
 
@@ -144,6 +144,13 @@ def _parse(subscripts: str, operands: Sequence[Any]) -> tuple[list[str], str]:
         shown = ", ".join(describe(arrays.spec_of(a)) for a in operands)
         return InvalidArgumentError(f"einsum: {subscripts!r} of {shown}: {why}; {hint}")
 
+    if not isinstance(subscripts, str):
+        raise InvalidTypeError(
+            f"einsum: the subscripts are a {type(subscripts).__name__}; write them as text, such"
+            ' as "ij,jk->ik"'
+        )
+    for a in operands:
+        arrays.needs_array("einsum", a)
     given, arrow, output = "".join(subscripts.split()).partition("->")
     parts = given.split(",")
     if not operands or len(parts) != len(operands):

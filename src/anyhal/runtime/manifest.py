@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import errno
 import re
 import tomllib
 from collections.abc import Mapping
@@ -12,8 +13,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from anyhal.runtime.small_file import read_small_file
+
 FILE_NAME = "backend.toml"
 MAX_BYTES = 64 * 1024  # a manifest is a page of text; more is not one
+MAX_RANK = 1 << 31  # what the registry file takes
 
 
 class ManifestError(ValueError):
@@ -51,7 +55,8 @@ class Manifest:
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LIBRARY = re.compile(r"[A-Za-z0-9_.+-]+\.so(\.[0-9]+)*")
-_ABI = re.compile(r"\d+\.\d+")
+_PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_ABI = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 
 _KEYS: dict[str, type] = {
     "name": str,
@@ -80,11 +85,15 @@ _LIBRARY_KEYS: dict[str, type] = {
 
 def read_manifest(path: Path) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
-    if path.stat().st_size > MAX_BYTES:
-        raise ManifestError(f"it is larger than {MAX_BYTES} bytes; a manifest is a page of text")
     try:
-        data = tomllib.loads(path.read_bytes().decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as why:
+        raw = read_small_file(path, MAX_BYTES)
+    except OSError as why:
+        if why.errno != errno.EFBIG:
+            raise
+        raise ManifestError(f"{why.strerror}; a manifest is a page of text") from None
+    try:
+        data = tomllib.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as why:  # numbers and tables without end among them
         raise ManifestError(f"it is not TOML ({why}); write it as the guide shows") from None
     _check(data, _KEYS, _REQUIRED, "")
     hardware = data.get("hardware", {})
@@ -96,6 +105,8 @@ def read_manifest(path: Path) -> Manifest:
     )
     if not _NAME.fullmatch(manifest.name):
         raise ManifestError(f"name {manifest.name!r} is not one lower-case word; rename it")
+    if not -MAX_RANK <= manifest.rank < MAX_RANK:
+        raise ManifestError("rank does not fit 32 bits; write a small number")
     if not _LIBRARY.fullmatch(manifest.library):
         raise ManifestError(
             f"library {manifest.library!r} is not a file name ending in .so; write the name of the"
@@ -118,6 +129,8 @@ def _check(
             raise ManifestError(
                 f"{where}{key} is {type(value).__name__}, not {keys[key].__name__}; correct it"
             )
+        if isinstance(value, str) and "\0" in value:
+            raise ManifestError(f"{where}{key} holds a zero byte; take it out")
     for key in required:
         if key not in data:
             raise ManifestError(f"key {where}{key} is missing; add it")
@@ -133,6 +146,8 @@ def _vendor_library(row: Any) -> VendorLibrary:
     if not isinstance(row, dict):
         raise ManifestError("libraries holds something other than tables; write [[libraries]]")
     _check(row, _LIBRARY_KEYS, ("setting", "package", "file"), "libraries.")
+    if not _PACKAGE.fullmatch(row["package"]):
+        raise ManifestError(f"libraries.package {row['package']!r} is no distribution; correct it")
     if "/" in row["file"]:
         raise ManifestError(f"libraries.file {row['file']!r} has a folder; write the file name")
     return VendorLibrary(**row)

@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from anyhal import _core
-from anyhal.errors import InvalidArgumentError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError
 from anyhal.runtime import context
 from anyhal.runtime.device import Device, device
+
+_LONGEST_S = 9e9  # 285 years: the core counts nanoseconds in 63 bits
 
 
 class Event:
@@ -44,6 +48,10 @@ class Queue:
 
     def wait_for(self, event: Event) -> None:
         """Later work here runs after the event."""
+        if not isinstance(event, Event):
+            raise InvalidTypeError(
+                f"waiting for an event: a {type(event).__name__} is none; pass what signal() gave"
+            )
         self._native.wait_for(event.queue._native, event.value)
 
     def wait(self, timeout_s: float | None = None) -> None:
@@ -51,7 +59,7 @@ class Queue:
         self._wait(None, timeout_s)
 
     def _wait(self, value: int | None, timeout_s: float | None) -> None:
-        limit = [] if timeout_s is None else [max(0, int(timeout_s * 1e9))]
+        limit = [] if timeout_s is None else [_nanoseconds(timeout_s)]
         if value is None:
             self._native.wait_all(*limit)
         else:
@@ -61,6 +69,17 @@ class Queue:
         state = ", recording a graph" if self._native.capturing else ""
         done, all_ = self._native.completed, self._native.submitted
         return f"Queue({self.device.name!r}, {done} of {all_} submissions completed{state})"
+
+
+def _nanoseconds(timeout_s: Any) -> int:
+    """The limit of a wait; more than the core counts in 63 bits is for ever."""
+    known = isinstance(timeout_s, int | float | np.integer | np.floating)
+    if not known or isinstance(timeout_s, bool) or timeout_s != timeout_s:
+        raise InvalidArgumentError(
+            f"waiting: timeout_s={timeout_s!r} is no number of seconds; pass a number, or None to"
+            " wait as long as it takes"
+        )
+    return int(max(0, min(timeout_s, _LONGEST_S)) * 1e9)
 
 
 class Graph:

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from anyhal import settings
-from anyhal.errors import NotFoundError
+from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.runtime.discovery import BackendRecord, discover
 
 FORM = 1
@@ -71,14 +72,20 @@ def write_registry(path: Path | None = None, allowed: Iterable[str] = ()) -> Pat
                 f" {', '.join(sorted(names)) or 'none'}"
             )
     target = path if path is not None else default_path()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    part = target.parent / f"{target.name}.{os.getpid()}.part"
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         with os.fdopen(handle, "wb") as file:
             file.write(os.fsencode(registry_text(found, allowed)))
             os.fchmod(file.fileno(), 0o644)
         os.replace(part, target)
+    except (OSError, ValueError) as why:  # ValueError: a name with NUL
+        reason = (getattr(why, "strerror", None) or str(why)).lower()
+        raise InvalidArgumentError(
+            f"writing the registry to {target}: {reason}; name a file that can be written"
+        ) from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError, ValueError):
+            part.unlink()
     return target

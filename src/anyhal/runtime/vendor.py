@@ -12,7 +12,7 @@ from pathlib import Path
 
 from anyhal.runtime.manifest import VendorLibrary
 
-_CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*(\d+(?:\.\d+)*)")
+_CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)")
 
 
 def locate_library(wanted: VendorLibrary) -> tuple[Path | None, str]:

@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -77,7 +77,7 @@ class Tape:
     def _record(self, name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         inputs, attrs = _by_position(name, inputs, attrs)
         if name == "index":
-            made = inputs[0][attrs["key"]]
+            made = _element(inputs[0], attrs["key"])
         else:
             made = getattr(hal, name)(*inputs, **attrs)
         flat = tuple(inputs[0]) if name == "concat" else inputs
@@ -153,6 +153,12 @@ class Tape:
         return results
 
 
+def _element(x: Any, key: Any) -> Any:
+    if not isinstance(x, Array):
+        raise InvalidTypeError(f"tape.index: a {type(x).__name__} is no Array; pass one")
+    return x[key]
+
+
 def _each(watched: Any) -> Sequence[Any]:
     return watched if isinstance(watched, list | tuple) else (None,)
 
@@ -168,7 +174,8 @@ def _by_position(
     if spec is None:
         return inputs, rest
     if any(a.variadic for a in spec.inputs):
-        return (list(inputs[0]), *inputs[1:]) if inputs else inputs, rest
+        rows = bool(inputs) and isinstance(inputs[0], Iterable)  # else the call itself refuses
+        return (list(inputs[0]), *inputs[1:]) if rows else inputs, rest
     placed = list(inputs)
     for n, arg in enumerate(spec.inputs):
         if arg.name in rest:

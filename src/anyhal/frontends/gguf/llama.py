@@ -34,7 +34,9 @@ class _Keys:
     def _get(self, key: str) -> Any:
         self._seen.add("llama." + key)
         value = self._file.metadata.get("llama." + key)
-        if isinstance(value, np.ndarray) and value.ndim == 1 and len(value):
+        if isinstance(value, np.ndarray):
+            if not len(value):
+                return []
             # Newer writers give one number per layer.
             if (value != value[0]).any():
                 raise UnsupportedError(
@@ -104,7 +106,7 @@ class LlamaConfig:
     def read(cls, file: GgufFile) -> LlamaConfig:
         """The configuration of a file; refuses architectures and keys that are not understood."""
         architecture = file.metadata.get("general.architecture")
-        if architecture != "llama":
+        if not isinstance(architecture, str) or architecture != "llama":
             raise UnsupportedError(
                 f'loading {file.path}: architecture "{architecture}" is not supported, only'
                 ' "llama" is; use a model of that family'

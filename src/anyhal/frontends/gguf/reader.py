@@ -197,6 +197,8 @@ class _Cursor:
 
 def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
     """Maps the file and reads its header; raises `GgufError` when it is not well formed."""
+    if not isinstance(path, str | os.PathLike):
+        raise GgufError(f"opening a model: a {type(path).__name__} is no path; pass a file's name")
     path = Path(path)
     buffer, size = _map(path)
     cursor = _Cursor(path, buffer, size)
@@ -204,10 +206,11 @@ def open_gguf(path: str | os.PathLike[str]) -> GgufFile:
     tensor_count = cursor.count("the tensor count", least_bytes=32)
     entry_count = cursor.count("the metadata count", least_bytes=13)
     metadata = _read_metadata(cursor, entry_count)
-    if metadata.get("split.count", 1) != 1:
+    parts = metadata.get("split.count", 1)
+    if type(parts) is not int or parts not in (0, 1):
         raise cursor.fail(
             "the metadata",
-            f"the model is split over {metadata['split.count']} files",
+            f"the model is split over {parts} files",
             "merge it into one file first",
         )
     alignment = _alignment(cursor, metadata)
@@ -219,10 +222,9 @@ def _map(path: Path) -> tuple[mmap.mmap, int]:
     try:
         # Without O_NONBLOCK a named pipe would block here for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise GgufError(
-            f"opening {path}: {(error.strerror or str(error)).lower()}; check the path"
-        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a name with NUL
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise GgufError(f"opening {path}: {reason}; check the path") from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
