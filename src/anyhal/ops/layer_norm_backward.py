@@ -22,7 +22,7 @@ NAME = "layer_norm_backward"
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
-    check(NAME, inputs)
+    check(NAME, inputs, attrs["eps"])
     x = inputs[1]
     assert x is not None
     dbias = TensorSpec.dense(x.dtype, x.shape[-1:]) if attrs["bias"] else None
