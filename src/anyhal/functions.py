@@ -2883,10 +2883,11 @@ def adamw_step(
     out_param     param itself
     out_m         m itself
     out_v         v itself
-    eps           added to the root, outside of it
+    eps           added to the root, outside of it; above 0
     weight_decay  times lr; not part of the gradient
-    Special       NaN stays in its element; a step below 1 divides by zero; every term is computed
-                  in the dtype of m and v and param is rounded once
+    Special       NaN stays in its element; a step below 1, for which there is no bias correction,
+                  is an error and nothing is written; every term is computed in the dtype of m and v
+                  and param is rounded once
     Aliasing      each output is exactly the input of its place
     Bound         adamw_step of anyhal.conformance.tolerance
     Source        Loshchilov and Hutter 2019 (arXiv 1711.05101); ONNX Adam has coupled decay instead

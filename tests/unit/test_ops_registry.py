@@ -573,6 +573,31 @@ WRONG += [
         InvalidArgumentError,
         "beta2=1.0",
     ),
+    *(
+        (
+            "adamw_step",
+            [F, F, F, F, dense("f32"), dense("i64")],
+            {"beta1": 0.9, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.0, **wrong},
+            InvalidArgumentError,
+            says,
+        )
+        for wrong, says in (
+            ({"beta1": 1.0}, "beta1=1.0"),
+            ({"beta1": -0.1}, "beta1=-0.1"),
+            ({"beta2": 1 - 1e-9}, "beta2="),  # 1 in f32
+            ({"eps": 0.0}, "above 0"),
+            ({"eps": 1e-50}, "above 0 in f32"),
+            ({"eps": float("nan")}, "eps=nan"),
+            ({"weight_decay": float("inf")}, "weight_decay=inf"),
+        )
+    ),
+    (
+        "sgd_step",
+        [F, F, F, dense("f32")],
+        {"momentum": float("nan"), "weight_decay": 0.0, "nesterov": False},
+        InvalidArgumentError,
+        "momentum=nan",
+    ),
     (
         "adamw_step",
         [dense("bf16", 2), dense("bf16", 2), dense("f32", 2), dense("bf16", 2), F1, dense("i64")],

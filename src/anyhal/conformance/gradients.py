@@ -115,9 +115,7 @@ def _log_softmax_backward(c: _Case) -> Any:
 # ----------------------------------------------------------------------------------------- norms
 
 
-def _norm_error(
-    c: _Case, x: Any, centred: bool, added: bool = False
-) -> tuple[Any, Any, Any, Any]:
+def _norm_error(c: _Case, x: Any, centred: bool, added: bool = False) -> tuple[Any, Any, Any, Any]:
     """Of rows over the last axis: 1 / root, x over it, their errors: relative for the first,
     absolute for the second. `added`: x is itself a rounded sum."""
     u = c.acc.u

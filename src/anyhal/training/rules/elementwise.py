@@ -116,7 +116,8 @@ def _pow(c: Any, d: Array) -> Gradients:
     if c.needed[1]:
         # A base of 0 stays 0 when the power moves.
         a = a if isinstance(a, Array) else hal.full((), a, dtype=b.dtype, device=b.device)
-        base = hal.where(hal.equal(a, 0.0), 1.0, a)
+        stays = hal.logical_and(hal.equal(a, 0.0), hal.greater_equal(b, 0.0))
+        base = hal.where(stays, 1.0, a)
         found[1] = sum_to(hal.multiply(d, hal.multiply(c.out, hal.log(base))), b)
     return found
 
