@@ -1319,11 +1319,11 @@ static inline hal_status hal_sgd_step(hal_queue* queue, const hal_tensor* param,
       error);
 }
 
-/* With t = x + residual, r = 1 / sqrt(variance + eps) and sums over all but the channel: dx =
- * dout * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r),
- * dvariance = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the
- * residual, too. dout [N, C, ...], x [N, C, ...], mean [C], variance [C], weight [C] or NULL,
- * residual as x or NULL, dx [N, C, ...], dmean [C], dvariance [C], dweight [C], dbias [C]. */
+/* With t = x + residual, r = 1 / sqrt(variance + eps), sums over all but the channel: dx = dout
+ * * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r), dvariance
+ * = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the residual, too.
+ * dout [N, C, ...], x [N, C, ...], mean [C], variance [C], weight [C] or NULL, residual as x or
+ * NULL, dx [N, C, ...], dmean [C], dvariance [C], dweight [C], dbias [C]. */
 static inline hal_status hal_batch_norm_backward(hal_queue* queue, const hal_tensor* dout,
     const hal_tensor* x, const hal_tensor* mean, const hal_tensor* variance,
     const hal_tensor* weight, const hal_tensor* residual, float eps, const hal_tensor* dx,

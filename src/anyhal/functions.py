@@ -2941,8 +2941,8 @@ def batch_norm_backward(
     bias: bool = True,
     out: Array | tuple[Array | None, ...] | None = None,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """With t = x + residual, r = 1 / sqrt(variance + eps) and sums over all but the channel: dx =
-    dout * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r),
+    """With t = x + residual, r = 1 / sqrt(variance + eps), sums over all but the channel: dx = dout
+    * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r),
     dvariance = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the
     residual, too.
 

@@ -551,7 +551,7 @@ WRONG += [
     ),
     (
         "batch_norm_backward",
-        [F, F, F1, dense("f32", 2), None, None],
+        [F, F, dense("f32", 3), dense("f32", 2), None, None],
         {"eps": 0.1},
         InvalidArgumentError,
         "variance is",

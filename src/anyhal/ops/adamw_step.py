@@ -51,8 +51,8 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs
     check_finite(NAME, attrs, "weight_decay")
     if not 0 < np.float32(attrs["eps"]) < np.inf:
         raise InvalidArgumentError(
-            f"{NAME}: eps={attrs['eps']} must be above 0 in f32, because an element whose gradients "
-            "were all 0 is divided by it; pass a small number such as 1e-8"
+            f"{NAME}: eps={attrs['eps']} must be above 0 in f32, because an element whose "
+            "gradients were all 0 is divided by it; pass a small number such as 1e-8"
         )
     check_dtype(NAME, "step", step, INDICES)
     check_shape(NAME, "step", step, (), "[]")
@@ -215,8 +215,8 @@ SPEC = OpSpec(
         Attr("weight_decay", "f32", c_type="float", doc="times lr; not part of the gradient"),
     ),
     dtypes={name: WIDE[name] for name in FLOATS},
-    special="NaN stays in its element; a step below 1, for which there is no bias correction, is an "
-    "error and nothing is written; every term is computed in "
+    special="NaN stays in its element; a step below 1, for which there is no bias correction, is "
+    "an error and nothing is written; every term is computed in "
     "the dtype of m and v and param is rounded once",
     aliasing="required",
     bound=NAME,

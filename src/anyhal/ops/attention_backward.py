@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ import numpy as np
 from anyhal.dtypes import dtype
 from anyhal.ops import _draw as draw
 from anyhal.ops import attention
-from anyhal.ops._attention import CAUSAL, visible_keys, visible_to
+from anyhal.ops._attention import CAUSAL, visible_keys
+from anyhal.ops._attention_gradient import Rows, finite, probabilities, rejected
 from anyhal.ops._checks import FLOATS, WIDE, check_dtype, check_same_dtype, check_shape
 from anyhal.ops._gradient import dense, sum_over, zeros
 from anyhal.ops._oracle import wide
@@ -57,103 +57,6 @@ def cost(
     return flops, 2.0 * (q.nbytes + k.nbytes + v.nbytes)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """One call as [B, Hkv, g, T, S]: which pairs take part, their probabilities, and the slope of
-    the softcap; as [B, Hkv, g, T, 1]: which rows see anything at all, what a sink takes."""
-
-    seen: Value
-    p: Value
-    slope: Value | None
-    alive: Value
-    sink: Value | None
-
-
-def _seen(
-    trace: Trace,
-    shape: Sequence[int],
-    length: Value | None,
-    mask: Value | None,
-    attrs: Mapping[str, Any],
-) -> Value:
-    """Which keys a query sees, as bool of `shape`."""
-    batch, kv_heads, group, queries, keys = shape
-    if length is not None:
-        # Read through a table of the allowed ones: the device refuses any other length.
-        length = trace("gather", trace.constant(np.arange(keys + 1), length.dtype), length, axis=0)
-    visible = visible_to(trace, (batch, kv_heads, group, queries, keys), length, mask, attrs)
-    if visible is None:
-        visible = trace.constant(True, "bool")
-    return visible.broadcast_to(shape)
-
-
-def _softcapped(trace: Trace, scores: Value, softcap: float) -> tuple[Value, Value | None]:
-    """(cap * tanh(scores / cap), the slope of that)."""
-    if not softcap:
-        return scores, None
-    cap, one = (trace.constant(np.float32(x), scores.dtype) for x in (softcap, 1))
-    t = trace.unary("tanh", trace.binary("divide", scores, cap))
-    slope = trace.binary("subtract", one, trace.binary("multiply", t, t))
-    return trace.binary("multiply", t, cap), slope
-
-
-def _probabilities(
-    trace: Trace,
-    scores: Value,
-    length: Value | None,
-    mask: Value | None,
-    sinks: Value | None,
-    attrs: Mapping[str, Any],
-) -> _Rows:
-    """A row that sees nothing, or only scores of -inf, takes no part at all."""
-    acc, (batch, kv_heads, group, queries, keys) = scores.dtype, scores.shape
-    scores, slope = _softcapped(trace, scores, attrs["softcap"])
-    if mask is not None and mask.dtype.short != "bool":
-        added = trace.cast(mask, acc).broadcast_to((batch, kv_heads * group, queries, keys))
-        scores = trace.binary("add", scores, added.split(1, kv_heads, group))
-    zero, one = trace.constant(0, acc), trace.constant(1, acc)
-    lowest = trace.constant(-np.inf, acc)
-    seen = _seen(trace, scores.shape, length, mask, attrs)
-    scores = trace("where", seen, scores, lowest)
-    top = trace("reduce", scores, fn="max", axis=-1, keepdims=True)
-    sink = None
-    if sinks is not None:  # one more key, which has no value
-        sink = trace.cast(sinks, acc).split(0, kv_heads, group).expand_dims(2).expand_dims(3)
-        top = trace.binary("maximum", top, sink)
-    alive = trace.binary("not_equal", top, lowest)
-    shift = trace("where", alive, top, zero)
-    e = trace.unary("exp", trace.binary("subtract", scores, shift))
-    total = trace("reduce", e, fn="sum", axis=-1, keepdims=True)
-    if sink is not None:
-        sink = trace.unary("exp", trace.binary("subtract", sink, shift))
-        total = trace.binary("add", total, sink)
-    total = trace("where", alive, total, one)
-    p = trace.binary("divide", e, total)
-    if sink is not None:
-        sink = trace.binary("divide", sink, total)
-    return _Rows(trace.binary("logical_and", seen, alive), p, slope, alive, sink)
-
-
-def _finite(trace: Trace, x: Value) -> tuple[Value, Value]:
-    """(x with 0 for what is not finite, which rows over the last axis hold such values)."""
-    good = trace.unary("isfinite", x)
-    clean = trace("where", good, x, trace.constant(0, x.dtype))
-    whole = trace("reduce", good, fn="all", axis=-1)
-    return clean, trace.unary("logical_not", whole)
-
-
-def _rejected(trace: Trace, seen: Value, bad_query: Value, bad_key: Value) -> tuple[Value, Value]:
-    """(queries [B, Hkv, g, T, 1], keys [B, Hkv, S, 1]) whose gradients are NaN: a query that takes
-    in anything not finite, and every key that such a query sees."""
-    bad = trace.binary(
-        "logical_or", bad_query.expand_dims(4), bad_key.expand_dims(2).expand_dims(2)
-    )
-    bad = trace.binary("logical_and", seen, bad)
-    query = trace("reduce", bad, fn="any", axis=-1, keepdims=True)
-    key = trace("reduce", trace.binary("logical_and", seen, query), fn="any", axis=(2, 3))
-    return query, key.expand_dims(3)
-
-
 def _put(trace: Trace, rejected: Value, gradient: Value, out: Value) -> None:
     nan = trace.constant(np.nan, gradient.dtype)
     if out.dtype == gradient.dtype:
@@ -163,7 +66,7 @@ def _put(trace: Trace, rejected: Value, gradient: Value, out: Value) -> None:
 
 
 def _put_sinks(
-    trace: Trace, r: _Rows, rejected: Value, mean: Value, dlse: Value | None, out: Value
+    trace: Trace, r: Rows, rejected: Value, mean: Value, dlse: Value | None, out: Value
 ) -> None:
     """dsinks: a sink is a key whose value is 0."""
     assert r.sink is not None
@@ -198,10 +101,8 @@ def decompose(
     factor = trace.constant(np.float32(attrs["scale"]), acc)
 
     # Products see finite numbers only, so that nothing hidden can leak through 0 * NaN.
-    qc, bad_q = _finite(trace, trace.cast(q, acc))
-    kc, bad_k = _finite(trace, trace.cast(k, acc))
-    vc, bad_v = _finite(trace, trace.cast(v, acc))
-    dc, bad_d = _finite(trace, trace.cast(dout, acc))
+    cleaned = (finite(trace, trace.cast(x, acc)) for x in (q, k, v, dout))
+    (qc, bad_q), (kc, bad_k), (vc, bad_v), (dc, bad_d) = cleaned
     qc = trace.binary("multiply", qc, factor)
 
     def grouped(x: Value, last: int) -> Value:
@@ -209,7 +110,7 @@ def decompose(
         return x.reshape(batch, kv_heads, group, queries, last)
 
     scores = trace("matmul", grouped(qc, size), kc.expand_dims(2).mT())
-    r = _probabilities(trace, scores, kv_length, mask, sinks, attrs)
+    r = probabilities(trace, scores, kv_length, mask, sinks, attrs)
     zero = trace.constant(0, acc)
     p = trace("where", r.seen, r.p, zero)
     dp = trace("matmul", grouped(dc, v.shape[3]), vc.expand_dims(2).mT())
@@ -219,14 +120,14 @@ def decompose(
     level = None
     if dlse is not None:
         level = dlse.split(1, kv_heads, group).expand_dims(4)
-        clean, bad = _finite(trace, level)
+        clean, bad = finite(trace, level)
         change = trace.binary("add", change, clean)
         bad_row = trace.binary("logical_or", bad_row, bad.reshape(batch, heads, queries))
     ds = trace.binary("multiply", p, change)
     if r.slope is not None:
         ds = trace.binary("multiply", ds, r.slope)
     ds = trace("where", r.seen, ds, zero)
-    query, key = _rejected(
+    query, key = rejected(
         trace,
         r.seen,
         bad_row.reshape(batch, kv_heads, group, queries),
@@ -257,6 +158,38 @@ def _sinks_alone(trace: Trace, sinks: Value | None, dlse: Value | None, out: Val
     sum_over(trace, trace("where", alive, terms, zero), (0, 2), out)
 
 
+def _reference_rows(
+    q: Any,
+    k: Any,
+    kv_length: Any,
+    mask: Any,
+    sinks: Any,
+    scale: float,
+    causal: str,
+    window: int,
+    softcap: float,
+) -> tuple[Any, ...]:
+    """As `Rows`, as [B, H, T, S]."""
+    s, slope = q.dtype.type(np.float32(scale)) * np.einsum("bhtd,bhsd->bhts", q, k), 1
+    if softcap:
+        cap = q.dtype.type(np.float32(softcap))
+        t = np.tanh(s / cap)
+        s, slope = cap * t, 1 - t * t
+    if mask is not None and mask.dtype != np.bool_:
+        s = s + wide(mask)
+    seen = visible_keys(s.shape, kv_length, mask, causal, window)
+    s = np.where(seen, s, -np.inf)
+    none = np.full(q.shape[1], -np.inf, q.dtype)
+    sink = (none if sinks is None else wide(sinks))[:, None, None]
+    top = np.maximum(s.max(axis=-1, keepdims=True, initial=-np.inf), sink)
+    alive = ~np.isneginf(top)
+    seen = seen & alive
+    shift = np.where(alive, top, 0)
+    e, rest = np.where(seen, np.exp(s - shift), 0), np.exp(sink - shift)
+    total = np.where(alive, e.sum(axis=-1, keepdims=True) + rest, 1)
+    return seen, np.where(seen, e / total, 0), slope, alive, rest / total
+
+
 def reference(
     dout: Any,
     q: Any,
@@ -279,24 +212,8 @@ def reference(
     kw, vw = np.repeat(wide(k), group, axis=1), np.repeat(wide(v), group, axis=1)
     factor = qw.dtype.type(np.float32(scale))
     with np.errstate(all="ignore"):
-        s, slope = factor * np.einsum("bhtd,bhsd->bhts", qw, kw), 1
-        if softcap:
-            cap = qw.dtype.type(np.float32(softcap))
-            t = np.tanh(s / cap)
-            s, slope = cap * t, 1 - t * t
-        if mask is not None and mask.dtype != np.bool_:
-            s = s + wide(mask)
-        seen = visible_keys(s.shape, kv_length, mask, causal, window)
-        s = np.where(seen, s, -np.inf)
-        none = np.full(q.shape[1], -np.inf, qw.dtype)
-        sink = (none if sinks is None else wide(sinks))[:, None, None]
-        top = np.maximum(s.max(axis=-1, keepdims=True, initial=-np.inf), sink)
-        alive = ~np.isneginf(top)
-        seen = seen & alive
-        shift = np.where(alive, top, 0)
-        e, rest = np.where(seen, np.exp(s - shift), 0), np.exp(sink - shift)
-        total = np.where(alive, e.sum(axis=-1, keepdims=True) + rest, 1)
-        p = np.where(seen, e / total, 0)
+        rows = _reference_rows(qw, kw, kv_length, mask, sinks, scale, causal, window, softcap)
+        seen, p, slope, alive, p_sink = rows
         dp = np.einsum("bhte,bhse->bhts", d, vw)
         mean = np.where(seen, p * dp, 0).sum(axis=-1, keepdims=True)
         level = np.zeros(mean.shape) if dlse is None else wide(dlse)[..., None]
@@ -308,7 +225,7 @@ def reference(
         query = (seen & bad).any(axis=-1, keepdims=True)
         ds, p = np.where(query & seen, np.nan, ds), np.where(query & seen, np.nan, p)
         sees = np.where(seen.any(axis=-1, keepdims=True), mean, 0)
-        taken = np.where(alive, rest / total * (level - sees), 0)
+        taken = np.where(alive, p_sink * (level - sees), 0)
         dsinks = np.where(query, np.nan, taken).sum(axis=(0, 2, 3))
 
         def blend(weights: Any, rows: Any, axis: int) -> Any:

@@ -181,9 +181,9 @@ SPEC = OpSpec(
     id=92,
     name=NAME,
     since="0.1",
-    summary="With t = x + residual, r = 1 / sqrt(variance + eps) and sums over all but the channel: "
-    "dx = dout * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r), "
-    "dvariance = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the "
+    summary="With t = x + residual, r = 1 / sqrt(variance + eps), sums over all but the channel: "
+    "dx = dout * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * "
+    "r), dvariance = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the "
     "residual, too.",
     inputs=(
         Arg("dout", "[N, C, ...]"),
@@ -206,9 +206,9 @@ SPEC = OpSpec(
         Attr("bias", "bool", default=True, doc="also give dbias"),
     ),
     dtypes={name: WIDE[name] for name in FLOATS},
-    special="mean and variance are operands of their own, as in batch_norm: where they come from x, "
-    "pass dmean and dvariance on to it; a negative variance + eps gives NaN, 0 an infinity or NaN; "
-    "nothing to sum gives 0",
+    special="mean and variance are operands of their own, as in batch_norm: where they come from "
+    "x, pass dmean and dvariance on to it; a negative variance + eps gives NaN, 0 an infinity or "
+    "NaN; nothing to sum gives 0",
     aliasing="none",
     bound=NAME,
     source="the derivative of ONNX BatchNormalization, opset 15, for statistics that are given",

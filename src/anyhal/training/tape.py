@@ -150,11 +150,11 @@ class Tape:
 
 def _no_gradient(call: Recorded, i: int) -> UnsupportedError:
     spec = getattr(getattr(hal, call.name, None), "spec", None)
-    known = spec is not None and i < len(spec.inputs)
-    which = spec.inputs[i].name if known else f"number {i}"
+    names = [] if spec is None else [arg.name for arg in spec.inputs]
+    which = names[i] if i < len(names) else f"number {i}"
     return UnsupportedError(
-        f"gradients: {call.name} has no gradient for its operand {which}, which comes from a watched"
-        " array; pass a copy that was made outside of the tape, or write the op as others",
+        f"gradients: {call.name} has no gradient for its operand {which}, which comes from a "
+        "watched array; pass a copy that was made outside of the tape, or write the op as others",
         reason="op",
     )
 

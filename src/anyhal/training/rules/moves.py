@@ -148,7 +148,7 @@ def _scatter(c: Any, d: Array) -> Gradients:
         nulls = [hal.equal(v, 0.0) for v in (x, updates)]
         filled = [hal.where(n, 1.0, v) for n, v in zip(nulls, (x, updates), strict=True)]
         count = put(float_of(nulls[0]), float_of(nulls[1]), "add")
-        total = put(*filled, "multiply")
+        total = put(filled[0], filled[1], "multiply")
         parts = []
         for n, f, many, whole, dout in (
             (nulls[0], filled[0], count, total, d),
@@ -159,7 +159,7 @@ def _scatter(c: Any, d: Array) -> Gradients:
         return [parts[0], None, parts[1]]
     # max and min: shared evenly by all that are equal to the result.
     hits = float_of(hal.equal(x, c.out)), float_of(hal.equal(updates, seen(c.out)))
-    share = hal.divide(d, hal.maximum(put(*hits, "add"), 1.0))
+    share = hal.divide(d, hal.maximum(put(hits[0], hits[1], "add"), 1.0))
     return [hal.multiply(hits[0], share), None, hal.multiply(hits[1], seen(share))]
 
 

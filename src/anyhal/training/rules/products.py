@@ -21,7 +21,8 @@ def _sides(c: Any, a: Array, b: Array, d: Array) -> list[Any]:
 
 
 def _matmul(c: Any, d: Array) -> Gradients:
-    return _sides(c, *c.inputs, d)
+    a, b = c.inputs
+    return _sides(c, a, b, d)
 
 
 def _behind(c: Any, product: Any, d: Array) -> tuple[Array, list[Any]]:
@@ -30,7 +31,9 @@ def _behind(c: Any, product: Any, d: Array) -> tuple[Array, list[Any]]:
     _, _, bias, multiplier, residual = c.operands(5)
     activation, scale = c.attrs.get("activation", "none"), c.attrs.get("scale", 1.0)
     d = wide(d)
-    before = after = dmultiplier = None
+    before: Any = None
+    after: Any = None
+    dmultiplier = None
     if activation != "none" or multiplier is not None:
         before = wide(hal.multiply(product(), scale))
         before = before if bias is None else hal.add(before, cast(bias, before.dtype))

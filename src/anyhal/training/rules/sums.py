@@ -52,7 +52,7 @@ def _einsum(c: Any, d: Array) -> Gradients:
 
 def _spread(dx: Array, known: str, own: str, x: Array, term: str) -> Any:
     """dx over letters that only x has, which were summed, and on the diagonal of repeated ones."""
-    sizes = {k: n for k, n in zip(known, dx.shape, strict=True)}
+    sizes = dict(zip(known, dx.shape, strict=True))
     sizes |= {k: n for k, n in zip(term, x.shape, strict=True) if k not in sizes}
     dx = hal.reshape(dx, tuple(sizes[k] if k in known else 1 for k in own))
     dx = hal.broadcast_to(dx, tuple(sizes[k] for k in own))
