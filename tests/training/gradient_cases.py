@@ -178,6 +178,12 @@ LAYERS: list[Case] = [
         (Q, K, V, None, MASK[:3, :1].repeat(6, 1), SINKS),
         {**SEEN, "window": 4, "softcap": 0.7, "return_lse": True},
     ),
+    ("attention", (Q, K, V, LENGTHS, normal(4, 1, 6)), SEEN),
+    (
+        "attention",
+        (Q, K, V, None, normal(3, 6), SINKS),
+        {**SEEN, "window": 3, "softcap": 0.7, "return_lse": True},
+    ),
     ("attention", (Q, K[:, :, :0], V[:, :, :0], None, None, SINKS), {**SEEN, "return_lse": True}),
     ("rope", (normal(2, 3, 6), np.array([0, 3, 9])), ROPE),
     ("dropout", (normal(4, 3), KEY), {"p": 0.4}),

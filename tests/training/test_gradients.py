@@ -123,6 +123,29 @@ def test_a_step_has_a_gradient_of_zero(name: str) -> None:
     assert all((g == 0).all() for g in gradients((name, inputs, {}), devices()[0]))
 
 
+FIRST = {case[0]: case for case in reversed(CASES)}
+
+
+@pytest.mark.parametrize("case", FIRST.values(), ids=FIRST)
+def test_gradients_can_be_captured_in_a_graph(case: Case) -> None:
+    name, inputs, attrs = case
+    arrays = place(inputs, devices()[0])
+    watched = [a for a, x in zip(arrays, inputs, strict=True) if lives(x)]
+
+    def step() -> list[Any]:
+        tape = Tape(watched)
+        out = apply(tape, name, arrays, attrs)[0]
+        return tape.gradients(tape.sum(tape.multiply(out, out)))
+
+    with hal.graph() as graph:
+        captured = step()
+    for a in watched:
+        a.set(a.numpy() * 0.75)
+    graph.launch()
+    for got, want in zip(captured, step(), strict=True):
+        np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
 # What rules compute in a dtype against f64: a dozen roundings in a row, relative to the largest
 # gradient. f32 has besides what a norm of nearly equal values loses.
 CLOSE = {"float32": 12 * 2.0**-20, "float16": 12 * 2.0**-11, "bfloat16": 12 * 2.0**-8}

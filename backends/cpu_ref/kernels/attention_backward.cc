@@ -1,5 +1,5 @@
-// attention_backward: dq, dk, dv and dsinks from probabilities that are computed again, one query at a
-// time, in f64 and rounded once. SPDX-License-Identifier: Apache-2.0
+// attention_backward: dq, dk, dv and dsinks from probabilities that are computed again, one query
+// at a time, in f64 and rounded once. SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "training.h"
@@ -154,8 +154,8 @@ class Gradients {
 
   // Whether the query sees a key and takes in anything that is not finite.
   bool rejected(int64_t b, int64_t h, int64_t kv, int64_t i, Range keys) const {
-    const bool row = !q_.finite(b, h, i) || !dout_.finite(b, h, i) ||
-                     !std::isfinite(level_of(b, h, i));
+    const bool row =
+        !q_.finite(b, h, i) || !dout_.finite(b, h, i) || !std::isfinite(level_of(b, h, i));
     for (int64_t j = keys.begin; j < keys.end; ++j) {
       if (p_[j] != -1 && (row || !k_.finite(b, kv, j) || !v_.finite(b, kv, j))) return true;
     }

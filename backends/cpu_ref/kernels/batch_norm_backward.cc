@@ -54,8 +54,7 @@ void channels_backward(const Call& call) {
       const Acc sum = walks.sum(at(Walks::kX), at(Walks::kResidual));
       total += d;
       along += d * ((sum - mean) * factor);
-      walks.data[Walks::kDx][at(Walks::kDx)] =
-          sdk::convert<T>(static_cast<double>(d * w * factor));
+      walks.data[Walks::kDx][at(Walks::kDx)] = sdk::convert<T>(static_cast<double>(d * w * factor));
     } while (others.next());
     write_channel<T>(call, kDmean, c, -total * w * factor);
     write_channel<T>(call, kDvariance, c, -along / 2 * w * factor * factor);

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import anyhal as hal
 from anyhal import Array
-from anyhal.training.rules._shapes import Gradients, Rule, added, cast, nothing, wide
+from anyhal.training.rules._shapes import Gradients, Rule, added, cast, nothing, sum_to, wide
 
 
 def _embedding(c: Any, d: Array) -> Gradients:
@@ -88,12 +90,32 @@ def _batch_norm(c: Any, d: Array | None, dtotal: Array | None = None) -> Gradien
 
 
 def _attention(c: Any, d: Array | None, dlse: Array | None = None) -> Gradients:
-    """Of q, k, v and the sinks; a mask is constant."""
+    """Of q, k, v, the sinks and a mask that is added."""
     q, k, v, kv_length, mask, sinks = c.operands(6)
     d = nothing(c.out) if d is None else d
     attrs = {key: value for key, value in c.attrs.items() if key != "return_lse"}
     made = hal.attention_backward(d, q, k, v, kv_length, mask, sinks, dlse, **attrs)
-    return [*made[:3], None, None, made[3] if sinks is not None else None]
+    dmask = _attention_mask(c, d, dlse) if c.needed[4:5] == (True,) else None
+    return [*made[:3], None, dmask, made[3] if sinks is not None else None]
+
+
+def _attention_mask(c: Any, d: Array, dlse: Array | None) -> Any:
+    """p * (dp - sum(p * dp) + dlse), where the op itself shows p on values of unit vectors."""
+    q, k, v, kv_length, mask, sinks = c.operands(6)
+    (batch, heads, queries, _), (kv_heads, keys) = q.shape, k.shape[1:3]
+    units = hal.asarray(np.eye(keys, dtype=np.float32), device=q.device)
+    units = hal.broadcast_to(cast(units, q.dtype), (batch, kv_heads, keys, keys))
+    attrs = {key: value for key, value in c.attrs.items() if key != "return_lse"}
+    p = wide(hal.attention(q, k, units, kv_length, mask, sinks, **attrs))
+    grouped = hal.reshape(wide(d), (batch, kv_heads, heads // kv_heads, queries, v.shape[3]))
+    values = hal.reshape(wide(v), (batch, kv_heads, 1, keys, v.shape[3]))
+    change = hal.reshape(hal.matmul(grouped, values.mT), p.shape)
+    mean = hal.sum(hal.multiply(wide(d), wide(c.out)), axis=-1, keepdims=True)
+    change = hal.subtract(change, mean)
+    if dlse is not None:
+        change = hal.add(change, hal.reshape(dlse, (*dlse.shape, 1)))
+    # What is hidden has no part, NaN included.
+    return sum_to(hal.where(hal.equal(p, 0.0), 0.0, hal.multiply(p, change)), mask)
 
 
 def _rope(c: Any, d: Array) -> Gradients:
