@@ -13,7 +13,7 @@
 namespace hal {
 
 inline constexpr uint32_t kMaxOperands = 24;
-inline constexpr uint32_t kMaxOutputs = 4;
+inline constexpr uint32_t kMaxOutputs = 5;
 
 // One operand as op_prepare sees it.
 struct OperandDesc {

@@ -86,10 +86,12 @@ constexpr NamedOp kOtherOps[] = {
     {ANYHAL_OP_RMS_NORM_BACKWARD, "rms_norm_backward"},
     {ANYHAL_OP_LAYER_NORM_BACKWARD, "layer_norm_backward"},
     {ANYHAL_OP_ATTENTION_BACKWARD, "attention_backward"},
+    {ANYHAL_OP_GROUP_NORM_BACKWARD, "group_norm_backward"},
     {ANYHAL_OP_EMBEDDING_BACKWARD, "embedding_backward"},
     {ANYHAL_OP_CONV_BACKWARD, "conv_backward"},
     {ANYHAL_OP_ADAMW_STEP, "adamw_step"},
     {ANYHAL_OP_SGD_STEP, "sgd_step"},
+    {ANYHAL_OP_BATCH_NORM_BACKWARD, "batch_norm_backward"},
 };
 
 // The ops that kernels/ has; the rest would be a claim without a kernel.

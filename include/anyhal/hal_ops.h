@@ -71,10 +71,12 @@ typedef enum hal_op_id {
   HAL_OP_RMS_NORM_BACKWARD = 84,
   HAL_OP_LAYER_NORM_BACKWARD = 85,
   HAL_OP_ATTENTION_BACKWARD = 86,
+  HAL_OP_GROUP_NORM_BACKWARD = 87,
   HAL_OP_EMBEDDING_BACKWARD = 88,
   HAL_OP_CONV_BACKWARD = 89,
   HAL_OP_ADAMW_STEP = 90,
   HAL_OP_SGD_STEP = 91,
+  HAL_OP_BATCH_NORM_BACKWARD = 92,
 } hal_op_id;
 
 typedef enum hal_overflow {
@@ -582,7 +584,17 @@ typedef struct hal_attrs_attention_backward {
   uint32_t flags;
   float scale;
   int32_t causal;
+  uint64_t window;
+  float softcap;
+  uint32_t reserved;
 } hal_attrs_attention_backward;
+
+typedef struct hal_attrs_group_norm_backward {
+  uint32_t size;
+  uint32_t flags;
+  int32_t groups;
+  float eps;
+} hal_attrs_group_norm_backward;
 
 typedef struct hal_attrs_conv_backward {
   uint32_t size;
@@ -611,6 +623,13 @@ typedef struct hal_attrs_sgd_step {
   float weight_decay;
   uint32_t reserved;
 } hal_attrs_sgd_step;
+
+typedef struct hal_attrs_batch_norm_backward {
+  uint32_t size;
+  uint32_t flags;
+  float eps;
+  uint32_t reserved;
+} hal_attrs_batch_norm_backward;
 
 /* out = x, element by element; transposes, views and broadcasts become dense. x [...], out
  * [...]. */
@@ -1215,20 +1234,39 @@ static inline hal_status hal_layer_norm_backward(hal_queue* queue, const hal_ten
       sizeof(hal_attrs_layer_norm_backward), error);
 }
 
-/* With p = softmax(scale * q k^T + mask) over the visible keys and ds = p * (dp - sum(p * dp)),
- * dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = p^T dout, the last two summed over
- * the heads that share a key. dout [B, H, T, Dv], q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv,
- * S, Dv], kv_length [] or [B] or NULL, mask [B, H, T, S] or NULL, dq [B, H, T, D], dk [B, Hkv,
- * S, D], dv [B, Hkv, S, Dv]. */
+/* With p = softmax(scale * q k^T + mask) over the visible keys and the sink, and ds = p * (dp -
+ * sum(p * dp) + dlse), dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = p^T dout, the
+ * last two summed over the heads that share a key; dsinks = sum of p_sink * (dlse - sum(p *
+ * dp)). A softcap multiplies ds by 1 - tanh^2. dout [B, H, T, Dv], q [B, H, T, D], k [B, Hkv, S,
+ * D], v [B, Hkv, S, Dv], kv_length [] or [B] or NULL, mask [B, H, T, S] or NULL, sinks [H] or
+ * NULL, dlse [B, H, T] or NULL, dq [B, H, T, D], dk [B, Hkv, S, D], dv [B, Hkv, S, Dv], dsinks
+ * [H]. */
 static inline hal_status hal_attention_backward(hal_queue* queue, const hal_tensor* dout,
     const hal_tensor* q, const hal_tensor* k, const hal_tensor* v, const hal_tensor* kv_length,
-    const hal_tensor* mask, float scale, int32_t causal, const hal_tensor* dq, const hal_tensor* dk,
-    const hal_tensor* dv, hal_error* error) {
-  const hal_tensor* const operands[] = {dout, q, k, v, kv_length, mask, dq, dk, dv};
+    const hal_tensor* mask, const hal_tensor* sinks, const hal_tensor* dlse, float scale,
+    int32_t causal, uint64_t window, float softcap, const hal_tensor* dq, const hal_tensor* dk,
+    const hal_tensor* dv, const hal_tensor* dsinks, hal_error* error) {
+  const hal_tensor* const operands[] = {dout, q, k, v, kv_length, mask, sinks, dlse, dq, dk, dv,
+      dsinks};
   const hal_attrs_attention_backward attributes = {sizeof(hal_attrs_attention_backward), 0, scale,
-      causal};
-  return hal_op(queue, HAL_OP_ATTENTION_BACKWARD, operands, 6, 9, &attributes,
+      causal, window, softcap, 0};
+  return hal_op(queue, HAL_OP_ATTENTION_BACKWARD, operands, 8, 12, &attributes,
       sizeof(hal_attrs_attention_backward), error);
+}
+
+/* dx = r * (g - mean(g) - u * mean(g * u)), dweight = sum of dout * u and dbias = sum of dout
+ * over all but the channel, with t = x + residual, r = 1 / sqrt(var(t) + eps), u = (t - mean(t))
+ * * r and g = dout * weight; dx is the gradient of the residual, too. dout [N, C, ...], x [N, C,
+ * ...], weight [C] or NULL, residual as x or NULL, dx [N, C, ...], dweight [C], dbias [C]. */
+static inline hal_status hal_group_norm_backward(hal_queue* queue, const hal_tensor* dout,
+    const hal_tensor* x, const hal_tensor* weight, const hal_tensor* residual, int32_t groups,
+    float eps, const hal_tensor* dx, const hal_tensor* dweight, const hal_tensor* dbias,
+    hal_error* error) {
+  const hal_tensor* const operands[] = {dout, x, weight, residual, dx, dweight, dbias};
+  const hal_attrs_group_norm_backward attributes = {sizeof(hal_attrs_group_norm_backward), 0,
+      groups, eps};
+  return hal_op(queue, HAL_OP_GROUP_NORM_BACKWARD, operands, 4, 7, &attributes,
+      sizeof(hal_attrs_group_norm_backward), error);
 }
 
 /* dtable[r, d] = sum of dout[i..., d] over all i with ids[i...] = r. dout [I..., D], ids [I...],
@@ -1279,6 +1317,24 @@ static inline hal_status hal_sgd_step(hal_queue* queue, const hal_tensor* param,
       weight_decay, 0};
   return hal_op(queue, HAL_OP_SGD_STEP, operands, 4, 6, &attributes, sizeof(hal_attrs_sgd_step),
       error);
+}
+
+/* With t = x + residual, r = 1 / sqrt(variance + eps), sums over all but the channel: dx = dout
+ * * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r), dvariance
+ * = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the residual, too.
+ * dout [N, C, ...], x [N, C, ...], mean [C], variance [C], weight [C] or NULL, residual as x or
+ * NULL, dx [N, C, ...], dmean [C], dvariance [C], dweight [C], dbias [C]. */
+static inline hal_status hal_batch_norm_backward(hal_queue* queue, const hal_tensor* dout,
+    const hal_tensor* x, const hal_tensor* mean, const hal_tensor* variance,
+    const hal_tensor* weight, const hal_tensor* residual, float eps, const hal_tensor* dx,
+    const hal_tensor* dmean, const hal_tensor* dvariance, const hal_tensor* dweight,
+    const hal_tensor* dbias, hal_error* error) {
+  const hal_tensor* const operands[] = {dout, x, mean, variance, weight, residual, dx, dmean,
+      dvariance, dweight, dbias};
+  const hal_attrs_batch_norm_backward attributes = {sizeof(hal_attrs_batch_norm_backward), 0, eps,
+      0};
+  return hal_op(queue, HAL_OP_BATCH_NORM_BACKWARD, operands, 6, 11, &attributes,
+      sizeof(hal_attrs_batch_norm_backward), error);
 }
 
 #endif /* ANYHAL_HAL_OPS_H_ */

@@ -67,10 +67,12 @@ typedef enum anyhal_op {
   ANYHAL_OP_RMS_NORM_BACKWARD = 84,
   ANYHAL_OP_LAYER_NORM_BACKWARD = 85,
   ANYHAL_OP_ATTENTION_BACKWARD = 86,
+  ANYHAL_OP_GROUP_NORM_BACKWARD = 87,
   ANYHAL_OP_EMBEDDING_BACKWARD = 88,
   ANYHAL_OP_CONV_BACKWARD = 89,
   ANYHAL_OP_ADAMW_STEP = 90,
   ANYHAL_OP_SGD_STEP = 91,
+  ANYHAL_OP_BATCH_NORM_BACKWARD = 92,
 } anyhal_op;
 
 typedef enum anyhal_overflow {
@@ -578,7 +580,17 @@ typedef struct anyhal_attrs_attention_backward {
   uint32_t flags;
   float scale;
   int32_t causal;
+  uint64_t window;
+  float softcap;
+  uint32_t reserved;
 } anyhal_attrs_attention_backward;
+
+typedef struct anyhal_attrs_group_norm_backward {
+  uint32_t size;
+  uint32_t flags;
+  int32_t groups;
+  float eps;
+} anyhal_attrs_group_norm_backward;
 
 typedef struct anyhal_attrs_conv_backward {
   uint32_t size;
@@ -607,5 +619,12 @@ typedef struct anyhal_attrs_sgd_step {
   float weight_decay;
   uint32_t reserved;
 } anyhal_attrs_sgd_step;
+
+typedef struct anyhal_attrs_batch_norm_backward {
+  uint32_t size;
+  uint32_t flags;
+  float eps;
+  uint32_t reserved;
+} anyhal_attrs_batch_norm_backward;
 
 #endif /* ANYHAL_OPS_H_ */

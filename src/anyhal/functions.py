@@ -38,6 +38,7 @@ __all__ = [
     "attention_backward",
     "avg_pool",
     "batch_norm",
+    "batch_norm_backward",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",
@@ -75,6 +76,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "group_norm",
+    "group_norm_backward",
     "grouped_matmul",
     "hypot",
     "isfinite",
@@ -2728,31 +2730,77 @@ def attention_backward(
     /,
     kv_length: Array | None = None,
     mask: Array | None = None,
+    sinks: Array | None = None,
+    dlse: Array | None = None,
     *,
     scale: float,
     causal: Literal["none", "first_key", "last_key"],
+    window: int = 0,
+    softcap: float = 0.0,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array, Array]:
-    """With p = softmax(scale * q k^T + mask) over the visible keys and ds = p * (dp - sum(p * dp)),
-    dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = p^T dout, the last two summed
-    over the heads that share a key.
+) -> tuple[Array, Array, Array, Array]:
+    """With p = softmax(scale * q k^T + mask) over the visible keys and the sink, and ds = p * (dp -
+    sum(p * dp) + dlse), dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = p^T dout,
+    the last two summed over the heads that share a key; dsinks = sum of p_sink * (dlse - sum(p *
+    dp)). A softcap multiplies ds by 1 - tanh^2.
 
     Axes       dout [B, H, T, Dv], q [B, H, T, D], k [B, Hkv, S, D], v [B, Hkv, S, Dv], kv_length []
-               or [B] (optional), mask [B, H, T, S] (optional) -> dq [B, H, T, D], dk [B, Hkv, S,
-               D], dv [B, Hkv, S, Dv]
+               or [B] (optional), mask [B, H, T, S] (optional), sinks [H] (optional), dlse [B, H, T]
+               (optional) -> dq [B, H, T, D], dk [B, Hkv, S, D], dv [B, Hkv, S, Dv], dsinks [H]
     Dtypes     f32, f64, f16, bf16 (computed in f32)
     k          H is a multiple of Hkv
     kv_length  i64 or i32; how many keys count, else S
     mask       bool, or q's dtype; broadcasts
+    sinks      a score of each head's own that has no value
+    dlse       the gradient of attention's second output; f32, for f64 f64
+    dsinks     with sinks
     scale      multiplies q . k, as 1/sqrt(D)
-    causal     none; first_key: j <= t; last_key: j <= kv_length - T + t
-    Special    what the mask, the length and the causal rule hide has no part, NaN included, and a
-               row that sees nothing gives 0; a query that takes in anything not finite makes NaN
-               its dq and the dk and dv of every key that it sees; a kv_length outside 0..S is an
-               error
+    causal     none; first_key: query t stands at p = t; last_key: at p = kv_length - T + t; it sees
+               keys j <= p
+    window     only keys with p - j < window are seen; 0 for all of them
+    softcap    scores become softcap * tanh(score / softcap) before the mask; 0 for none
+    Special    what the mask, the length, the causal rule and the window hide has no part, NaN
+               included, and a row that sees nothing gives 0, to its sink dlse; a query that takes
+               in anything not finite makes NaN its dq, the dk and dv of every key that it sees and
+               the dsinks of its head; a kv_length outside 0..S is an error
     Aliasing   out may not overlap an input
     Bound      attention_backward of anyhal.conformance.tolerance
     Source     the derivative of ONNX Attention, opset 23; Dao et al. 2022 (arXiv 2205.14135)
+    """
+
+
+@_op("group_norm_backward")
+def group_norm_backward(
+    dout: Array,
+    x: Array,
+    /,
+    weight: Array | None = None,
+    residual: Array | None = None,
+    *,
+    groups: int,
+    eps: float,
+    bias: bool = True,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array, Array]:
+    """dx = r * (g - mean(g) - u * mean(g * u)), dweight = sum of dout * u and dbias = sum of dout
+    over all but the channel, with t = x + residual, r = 1 / sqrt(var(t) + eps), u = (t -
+    mean(t)) * r and g = dout * weight; dx is the gradient of the residual, too.
+
+    Axes      dout [N, C, ...], x [N, C, ...], weight [C] (optional), residual as x (optional) -> dx
+              [N, C, ...], dweight [C], dbias [C]
+    Dtypes    f32, f64, f16, bf16 (computed in f32)
+    x         what group_norm took
+    residual  added to x first
+    dweight   with a weight
+    dbias     with bias
+    groups    a divisor of C; C gives instance norm
+    eps       added to the variance
+    bias      also give dbias
+    Special   NaN spreads over its group and to dweight of its channels; nothing to sum gives a
+              dweight and a dbias of 0; a sum x + residual is not rounded to x's dtype
+    Aliasing  out may not overlap an input
+    Bound     group_norm_backward of anyhal.conformance.tolerance
+    Source    the derivative of ONNX GroupNormalization, opset 21
     """
 
 
@@ -2835,10 +2883,11 @@ def adamw_step(
     out_param     param itself
     out_m         m itself
     out_v         v itself
-    eps           added to the root, outside of it
+    eps           added to the root, outside of it; above 0
     weight_decay  times lr; not part of the gradient
-    Special       NaN stays in its element; a step below 1 divides by zero; every term is computed
-                  in the dtype of m and v and param is rounded once
+    Special       NaN stays in its element; a step below 1, for which there is no bias correction,
+                  is an error and nothing is written; every term is computed in the dtype of m and v
+                  and param is rounded once
     Aliasing      each output is exactly the input of its place
     Bound         adamw_step of anyhal.conformance.tolerance
     Source        Loshchilov and Hutter 2019 (arXiv 1711.05101); ONNX Adam has coupled decay instead
@@ -2874,4 +2923,46 @@ def sgd_step(
     Aliasing      each output is exactly the input of its place
     Bound         sgd_step of anyhal.conformance.tolerance
     Source        ONNX Momentum, opset 1 of ai.onnx.preview.training, without dampening
+    """
+
+
+@_op("batch_norm_backward")
+def batch_norm_backward(
+    dout: Array,
+    x: Array,
+    mean: Array,
+    variance: Array,
+    /,
+    weight: Array | None = None,
+    residual: Array | None = None,
+    *,
+    eps: float,
+    statistics: bool = True,
+    bias: bool = True,
+    out: Array | tuple[Array | None, ...] | None = None,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """With t = x + residual, r = 1 / sqrt(variance + eps), sums over all but the channel: dx = dout
+    * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r),
+    dvariance = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the
+    residual, too.
+
+    Axes        dout [N, C, ...], x [N, C, ...], mean [C], variance [C], weight [C] (optional),
+                residual as x (optional) -> dx [N, C, ...], dmean [C], dvariance [C], dweight [C],
+                dbias [C]
+    Dtypes      f32, f64, f16, bf16 (computed in f32)
+    x           what batch_norm took
+    residual    added to x first
+    dmean       with statistics
+    dvariance   with statistics
+    dweight     with a weight
+    dbias       with bias
+    eps         added to the variance
+    statistics  also give dmean and dvariance
+    bias        also give dbias
+    Special     mean and variance are operands of their own, as in batch_norm: where they come from
+                x, pass dmean and dvariance on to it; a negative variance + eps gives NaN, 0 an
+                infinity or NaN; nothing to sum gives 0
+    Aliasing    out may not overlap an input
+    Bound       batch_norm_backward of anyhal.conformance.tolerance
+    Source      the derivative of ONNX BatchNormalization, opset 15, for statistics that are given
     """

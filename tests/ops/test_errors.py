@@ -4,15 +4,20 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import anyhal as hal
 from anyhal.errors import InvalidArgumentError
-from device_runs import devices, run
+from device_runs import devices, forced, run
+
+MODES = pytest.mark.parametrize("mode", ["chosen", "decomposed"])
+ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}
 
 
-@pytest.mark.parametrize("mode", ["chosen", "decomposed"])
+@MODES
 @pytest.mark.parametrize("length", [6, -1, 2**31])
 @pytest.mark.parametrize("queries", [1, 3, 40])
 @pytest.mark.parametrize("device", devices())
@@ -29,3 +34,37 @@ def test_a_length_that_is_no_number_of_keys(
     right = np.array([5, 0])
     out = run("attention", q, k, v, right, device=device, mode=mode, scale=0.3, causal="none")
     assert np.isfinite(out).all() and (out[1] == 0).all()  # the device stays usable
+
+
+@MODES
+@pytest.mark.parametrize(("rows", "width"), [(0, 2), (4, 0), (0, 0), (4, 2)])
+@pytest.mark.parametrize("device", devices())
+def test_an_id_outside_a_table_without_elements(
+    device: str, rows: int, width: int, mode: str
+) -> None:
+    dout = np.ones((3, width), np.float32)
+    for bad in ([0, 1, 4], [0, -1, 2]):
+        with pytest.raises(InvalidArgumentError, match="outside"):
+            run("embedding_backward", dout, np.array(bad), device=device, mode=mode, rows=rows)
+            hal.synchronize()
+    nothing = np.zeros(0, np.int64)
+    out = run("embedding_backward", dout[:0], nothing, device=device, mode=mode, rows=rows)
+    assert out.shape == (rows, width) and (out == 0).all()
+
+
+@MODES
+@pytest.mark.parametrize("size", [3, 0])
+@pytest.mark.parametrize("step", [0, -1, -(2**31), np.array(0, np.int32)])
+@pytest.mark.parametrize("device", devices())
+def test_a_step_of_adam_below_one_changes_nothing(
+    device: str, step: Any, size: int, mode: str
+) -> None:
+    with hal.use(device=device), forced(mode):
+        states = [hal.ones((size,)) for _ in range(4)]
+        number = hal.asarray(step)
+        with pytest.raises(InvalidArgumentError):
+            hal.adamw_step(*states, 0.1, number, **ADAM)
+            hal.synchronize()
+        assert all((s.numpy() == 1).all() for s in states)
+        hal.adamw_step(*states, 0.1, 1, **ADAM)
+        assert np.isfinite(states[0].numpy()).all() and (states[0].numpy() < 1).all()

@@ -60,12 +60,41 @@ def test_what_was_not_recorded_is_no_loss() -> None:
         tape.gradients(tape.sum(p * p))
 
 
-def test_a_further_output_is_refused_and_not_zero() -> None:
+def test_a_sum_with_a_residual_has_a_gradient_and_adds_up() -> None:
     x, w, r = made(2, 4), made(4), made(2, 4)
     tape = Tape([x, w, r])
     y, total = tape.rms_norm(x, w, r, eps=1e-5)
-    with pytest.raises(hal.UnsupportedError, match="further output of rms_norm"):
-        tape.add(y, total)
+    dx, _, dr = tape.gradients(tape.sum(tape.add(tape.multiply(y, 0.0), total)))
+    assert (dx.numpy() == 1).all() and (dr.numpy() == 1).all()
+
+
+def test_an_output_of_whole_numbers_is_a_constant() -> None:
+    x = made(3, 4)
+    tape = Tape([x])
+    values, indices = tape.topk(x, k=2, largest=True)
+    picked = tape.take_along_axis(x, indices, axis=-1)
+    (dx,) = tape.gradients(tape.sum(tape.add(values, picked)))
+    assert sorted(set(dx.numpy().ravel().tolist())) == [0, 2]
+    tape = Tape([x])
+    codes = tape.astype(x, dtype="int32")
+    with pytest.raises(hal.InvalidArgumentError, match="does not come from a watched"):
+        tape.gradients(hal.astype(hal.sum(codes), dtype="float32"))
+
+
+def test_an_operand_without_a_rule_is_refused_and_not_zero() -> None:
+    factors = hal.ones((2,))
+    tape = Tape([factors])
+    x, positions = made(3, 4), hal.asarray([0, 1, 2])
+    turned = tape.rope(x, positions, factors, pairing="half_split", base=10.0, rotary_dims=4)
+    with pytest.raises(hal.UnsupportedError, match="rope has no gradient for its operand freq_fac"):
+        tape.gradients(tape.sum(turned))
+
+
+def test_out_is_refused() -> None:
+    a, b = made(3), made(3)
+    tape = Tape([a])
+    with pytest.raises(hal.InvalidArgumentError, match="out is given by name"):
+        tape.add(a, b, out=a)
 
 
 def test_gradients_share_no_memory_and_can_be_clipped() -> None:
@@ -95,6 +124,8 @@ def test_both_forms_of_permute_dims() -> None:
     [
         lambda t: Tape(None),
         lambda t: Tape([None]),
+        lambda t: Tape([hal.asarray([1, 2])]),
+        lambda t: t.argmax(hal.ones((2,)), axis=0),
         lambda t: t.gradients(3.0),
         lambda t: clip_grad_norm([hal.ones((2,))], "a"),
         lambda t: clip_grad_norm([3], 1),

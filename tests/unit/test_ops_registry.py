@@ -50,6 +50,7 @@ TRAINING = ("cross_entropy", "cross_entropy_backward", "softmax_backward", "log_
 TRAINING += ("rms_norm_backward", "layer_norm_backward", "attention_backward")
 NUMBERS |= dict(enumerate(TRAINING, 80)) | {88: "embedding_backward", 89: "conv_backward"}
 NUMBERS |= {90: "adamw_step", 91: "sgd_step"}
+NUMBERS |= {87: "group_norm_backward", 92: "batch_norm_backward"}
 NUMBERED = dict(enumerate(IDS, 1)) | {
     60: "paged_attention",
     61: "paged_cache_append",
@@ -515,11 +516,54 @@ WRONG += [
     ("layer_norm_backward", [F1, F1, None], {"eps": 0.1}, InvalidArgumentError, "axis -1"),
     (
         "attention_backward",
-        [dense("f32", 1, 2, 1, 5), *[dense("f32", 1, 2, 1, 4)] * 3, None, None],
+        [dense("f32", 1, 2, 1, 5), *[dense("f32", 1, 2, 1, 4)] * 3, *(None,) * 4],
         {"scale": 1.0, "causal": "none"},
         InvalidArgumentError,
         "dout is",
     ),
+    (
+        "attention_backward",
+        [*[dense("f32", 1, 2, 1, 4)] * 4, *(None,) * 3, dense("f16", 1, 2, 1)],
+        {"scale": 1.0, "causal": "none"},
+        UnsupportedError,
+        "dlse is",
+    ),
+    (
+        "attention_backward",
+        [*[dense("f32", 1, 2, 1, 4)] * 4, None, None, dense("f32", 3), None],
+        {"scale": 1.0, "causal": "none"},
+        InvalidArgumentError,
+        "sinks is",
+    ),
+    (
+        "group_norm_backward",
+        [F, F, None, None],
+        {"eps": 0.1, "groups": 2},
+        InvalidArgumentError,
+        "must divide",
+    ),
+    (
+        "group_norm_backward",
+        [F, F, None, F1],
+        {"eps": 0.1, "groups": 3},
+        InvalidArgumentError,
+        "residual is",
+    ),
+    (
+        "batch_norm_backward",
+        [F, F, dense("f32", 3), dense("f32", 2), None, None],
+        {"eps": 0.1},
+        InvalidArgumentError,
+        "variance is",
+    ),
+    (
+        "batch_norm_backward",
+        [F, F, dense("f32", 3), dense("f32", 3), None, None],
+        {"eps": -1.0},
+        InvalidArgumentError,
+        "eps=-1.0",
+    ),
+    ("rms_norm_backward", [F, F, None], {"eps": -0.1}, InvalidArgumentError, "0 or more"),
     ("embedding_backward", [F, dense("i64", 3)], {"rows": 4}, InvalidArgumentError, "ids is"),
     ("embedding_backward", [F, I2], {"rows": -1}, InvalidArgumentError, "rows=-1"),
     (
@@ -528,6 +572,31 @@ WRONG += [
         {"beta1": 0.9, "beta2": 1.0, "eps": 1e-8, "weight_decay": 0.0},
         InvalidArgumentError,
         "beta2=1.0",
+    ),
+    *(
+        (
+            "adamw_step",
+            [F, F, F, F, dense("f32"), dense("i64")],
+            {"beta1": 0.9, "beta2": 0.9, "eps": 1e-8, "weight_decay": 0.0, **wrong},
+            InvalidArgumentError,
+            says,
+        )
+        for wrong, says in (
+            ({"beta1": 1.0}, "beta1=1.0"),
+            ({"beta1": -0.1}, "beta1=-0.1"),
+            ({"beta2": 1 - 1e-9}, "beta2="),  # 1 in f32
+            ({"eps": 0.0}, "above 0"),
+            ({"eps": 1e-50}, "above 0 in f32"),
+            ({"eps": float("nan")}, "eps=nan"),
+            ({"weight_decay": float("inf")}, "weight_decay=inf"),
+        )
+    ),
+    (
+        "sgd_step",
+        [F, F, F, dense("f32")],
+        {"momentum": float("nan"), "weight_decay": 0.0, "nesterov": False},
+        InvalidArgumentError,
+        "momentum=nan",
     ),
     (
         "adamw_step",

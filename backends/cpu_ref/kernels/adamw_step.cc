@@ -24,8 +24,13 @@ void step(const Call& call) {
   const double rate = lr.dtype == ANYHAL_DTYPE_F64
                           ? *call.view<const double>(kLr).data()
                           : static_cast<double>(*call.view<const float>(kLr).data());
-  const double count =
-      static_cast<double>(index_at(sdk::operand(call.desc(), kStep), call.data(kStep), 0));
+  const int64_t number = index_at(sdk::operand(call.desc(), kStep), call.data(kStep), 0);
+  if (number < 1)
+    throw sdk::Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                       "adamw_step on cpu_ref: step %lld has no bias correction; count steps from "
+                       "1 (nothing was written)",
+                       static_cast<long long>(number));
+  const double count = static_cast<double>(number);
   // 1 - beta^step without cancellation.
   const double first = -std::expm1(count * std::log(b1));
   const double second = -std::expm1(count * std::log(b2));

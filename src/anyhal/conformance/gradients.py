@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from anyhal.conformance.tolerance import _EXP_ROUNDINGS, _WIDE, BOUNDS, ULPS, _Case, _stored, growth
-from anyhal.ops import _oracle, attention_backward, cross_entropy
+from anyhal.ops import _oracle, cross_entropy
+from anyhal.ops._attention import visible_keys
 
 
 def _total(x: Any, axis: Any = -1) -> Any:
@@ -114,17 +115,19 @@ def _log_softmax_backward(c: _Case) -> Any:
 # ----------------------------------------------------------------------------------------- norms
 
 
-def _norm_error(c: _Case, centred: bool) -> tuple[Any, Any, Any, Any]:
-    """(1 / root, x over it, their errors: relative for the first, absolute for the second)."""
-    x, u = c.value(1), c.acc.u
+def _norm_error(c: _Case, x: Any, centred: bool, added: bool = False) -> tuple[Any, Any, Any, Any]:
+    """Of rows over the last axis: 1 / root, x over it, their errors: relative for the first,
+    absolute for the second. `added`: x is itself a rounded sum."""
+    u = c.acc.u
     n = max(x.shape[-1], 1)
-    off = 0 * x
+    off = u * np.abs(x) if added else 0 * x
     if centred:
         # The mean is taken off twice: the second time it is that of small differences.
         first = growth(n) * u * _total(np.abs(x)) / n
+        off = off + _total(off) / n
         x = x - _total(x) / n
         shift = (growth(n) + 1) * u * (_total(np.abs(x)) / n + first)
-        off = shift + 2 * u * (np.abs(x) + first)
+        off = off + shift + 2 * u * (np.abs(x) + first)
     square = _total(x * x) / n + _WIDE(np.float32(c.attrs["eps"]))
     moved = _total(2 * np.abs(x) * off + off * off) / n
     relative = (16 + 0.5 * np.sqrt(n)) * u + moved / (2 * square)
@@ -133,13 +136,10 @@ def _norm_error(c: _Case, centred: bool) -> tuple[Any, Any, Any, Any]:
     return factor, unit, relative, factor * off + np.abs(unit) * (relative + 2 * u)
 
 
-def _norm_backward(c: _Case, centred: bool) -> Any:
-    x, u = c.value(1), c.acc.u
-    if x.size == 0:
-        return _stored(c)
-    n, weight = x.shape[-1], c.value(2)
-    factor, unit, relative, off = _norm_error(c, centred)
-    g = np.abs(c.value(0) if weight is None else c.value(0) * weight)
+def _norm_input(c: _Case, g: Any, x: Any, centred: bool, added: bool = False) -> Any:
+    """dx of rows over the last axis, from the magnitudes of dout * weight."""
+    u, n = c.acc.u, x.shape[-1]
+    factor, unit, relative, off = _norm_error(c, x, centred, added)
     along = _total(g * np.abs(unit)) / n
     along_error = (growth(n) + 3) * u * along + _total(g * off) / n
     error = off * along + np.abs(unit) * (along_error + 3 * u * along) + 3 * u * g
@@ -147,14 +147,22 @@ def _norm_backward(c: _Case, centred: bool) -> Any:
     if centred:
         error = error + (growth(n) + 4) * u * _total(g) / n
         size = size + _total(g) / n
-    return _stored(c) + factor * (error + size * (relative + 4 * u)) + c.acc.theta
+    return factor * (error + size * (relative + 4 * u)) + c.acc.theta
+
+
+def _norm_backward(c: _Case, centred: bool) -> Any:
+    x, weight = c.value(1), c.value(2)
+    if x.size == 0:
+        return _stored(c)
+    g = np.abs(c.value(0) if weight is None else c.value(0) * weight)
+    return _stored(c) + _norm_input(c, g, x, centred)
 
 
 def _norm_weight(c: _Case, centred: bool) -> Any:
     d, u = np.abs(c.value(0)), c.acc.u
     if d.size == 0:
         return _stored(c)
-    _, unit, _, off = _norm_error(c, centred)
+    _, unit, _, off = _norm_error(c, c.value(1), centred)
     rows = d.size // d.shape[-1]
     return _stored(c) + (growth(rows) + 2) * u * _rows(d * np.abs(unit)) + _rows(d * off)
 
@@ -164,34 +172,155 @@ def _norm_bias(c: _Case) -> Any:
     return _stored(c) + growth(d.size // max(d.shape[-1], 1)) * c.acc.u * _rows(d)
 
 
+def _over_channels(x: Any) -> Any:
+    """Sums over all but axis 1."""
+    return np.sum(x, axis=(0, *range(2, x.ndim)))
+
+
+def _beside(v: Any, x: Any) -> Any:
+    """[C] as it stands beside x."""
+    return v.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def _channel_sum(c: _Case) -> Any:
+    d = np.abs(c.value(0))
+    return _stored(c) + growth(d.size // max(d.shape[1], 1)) * c.acc.u * _over_channels(d)
+
+
+def _group_rows(c: _Case) -> tuple[Any, bool]:
+    """(x + residual with one group a row, whether there is a residual)."""
+    x, residual = c.value(1), c.value(3)
+    t = x if residual is None else x + residual
+    return t.reshape(x.shape[0] * c.attrs["groups"], -1), residual is not None
+
+
+def _group_backward(c: _Case) -> Any:
+    d, weight = c.value(0), c.value(2)
+    if d.size == 0:
+        return _stored(c)
+    rows, added = _group_rows(c)
+    g = np.abs(d if weight is None else d * _beside(weight, d)).reshape(rows.shape)
+    return _stored(c) + _norm_input(c, g, rows, True, added).reshape(d.shape)
+
+
+def _group_weight(c: _Case) -> Any:
+    d, u = np.abs(c.value(0)), c.acc.u
+    if d.size == 0:
+        return _stored(c)
+    rows, added = _group_rows(c)
+    _, unit, _, off = _norm_error(c, rows, True, added)
+    unit, off = np.abs(unit).reshape(d.shape), off.reshape(d.shape)
+    terms = d.size // d.shape[1]
+    summed = (growth(terms) + 2) * u * _over_channels(d * unit)
+    return _stored(c) + summed + _over_channels(d * off)
+
+
+def _batch_parts(c: _Case) -> tuple[Any, Any, Any, Any]:
+    """(|dout|, |weight|, r, |t - mean| and what rounding of t adds to it in units of u)."""
+    d, x, mean, variance, weight, residual = (c.value(i) for i in range(6))
+    t = x if residual is None else x + residual
+    scale = 1 / np.sqrt(variance + _WIDE(np.float32(c.attrs["eps"])))
+    weight = np.ones_like(mean) if weight is None else np.abs(weight)
+    away = np.abs(t - _beside(mean, x))
+    return np.abs(d), weight, scale, (away, 0 * away if residual is None else np.abs(t))
+
+
+# The root of a rounded sum (2 ulp and half of u) and the products beside it.
+_BATCH_ROUNDINGS = 8
+
+
+def _batch_backward(c: _Case) -> Any:
+    d, _, scale, _ = _batch_parts(c)
+    factor = _beside(scale, d)
+    error = _BATCH_ROUNDINGS * c.acc.u * np.abs(c.reference)
+    return _stored(c) + error + c.acc.theta * (factor + 1)
+
+
+def _batch_mean(c: _Case) -> Any:
+    d, weight, scale, _ = _batch_parts(c)
+    if d.size == 0:
+        return _stored(c)
+    total = _over_channels(d) * weight * scale
+    relative = growth(d.size // d.shape[1]) + _BATCH_ROUNDINGS
+    return _stored(c) + relative * c.acc.u * total + c.acc.theta * (scale + 1)
+
+
+def _batch_sum(c: _Case) -> tuple[Any, Any]:
+    """(the magnitude of the sum of dout * (t - mean) * r, its error)."""
+    d, _, scale, (away, rounded) = _batch_parts(c)
+    size = _over_channels(d * away) * scale
+    terms = d.size // max(d.shape[1], 1)
+    relative = growth(terms) + _BATCH_ROUNDINGS + 2
+    off = c.acc.u * (relative * size + _over_channels(d * rounded) * scale)
+    return size, off + terms * c.acc.theta
+
+
+def _batch_weight(c: _Case) -> Any:
+    return _stored(c) + (0 if c.value(0).size == 0 else _batch_sum(c)[1])
+
+
+def _batch_variance(c: _Case) -> Any:
+    if c.value(0).size == 0:
+        return _stored(c)
+    _, weight, scale, _ = _batch_parts(c)
+    size, off = _batch_sum(c)
+    square = scale * scale
+    error = weight * square * (off + 2 * _BATCH_ROUNDINGS * c.acc.u * size) / 2
+    return _stored(c) + error + c.acc.theta * (1 + scale + square * (1 + weight))
+
+
 # ------------------------------------------------------------------------------------- attention
 
 
 def _attention_errors(c: _Case) -> dict[str, Any]:
     """Magnitudes of p and ds over the pairs that take part, and what they may be off."""
     d, q, k, v = (c.value(i) for i in range(4))
+    length, mask, sinks, dlse = (c.inputs[i] if i < len(c.inputs) else None for i in range(4, 8))
     group, u = q.shape[1] // max(k.shape[1], 1), c.acc.u
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
     d, q, k, v = (_finite(x) for x in (d, q, k, v))
-    scale, mask = _WIDE(np.float32(c.attrs["scale"])), c.inputs[5] if len(c.inputs) > 5 else None
+    scale, slope, slope_off = _WIDE(np.float32(c.attrs["scale"])), _WIDE(1), _WIDE(0)
     kt, vt = np.swapaxes(k, -1, -2), np.swapaxes(v, -1, -2)
     s = np.matmul(q, kt) * scale
     error = growth(q.shape[-1]) * u * np.matmul(np.abs(q), np.abs(kt)) * np.abs(scale)
+    if c.attrs["softcap"]:
+        cap = _WIDE(np.float32(c.attrs["softcap"]))
+        t = np.tanh(s / cap)
+        # tanh does not stretch errors; its own, the quotient's and those of 1 - t^2 come on top.
+        t_off = np.minimum((error + u * np.abs(s)) / cap + 2 * ULPS["tanh"] * u * np.abs(t), 1)
+        s, error = cap * t, error + (2 * ULPS["tanh"] + 3) * u * np.abs(cap * t)
+        slope, slope_off = 1 - t * t, 2 * np.abs(t) * t_off + t_off**2 + 2 * u
     if mask is not None and mask.dtype != np.bool_:
         s = s + _oracle.wide(mask)
-    length = c.inputs[4] if len(c.inputs) > 4 else None
-    seen = attention_backward.visible(s.shape, length, mask, c.attrs["causal"])
+    seen = visible_keys(s.shape, length, mask, c.attrs["causal"], c.attrs["window"])
     error = _finite(np.where(seen, error + 3 * u * np.abs(s), 0))
-    depth, p, mean_depth = _depths(np.where(seen, s, -np.inf))
+    # A sink is one more key, without an error of its own and without a value.
+    none = np.full(q.shape[1], -np.inf) if sinks is None else _oracle.wide(sinks)
+    sink = np.broadcast_to(none.astype(_WIDE)[:, None, None], (*s.shape[:3], 1))
+    depth, p, mean_depth = _depths(np.concatenate([np.where(seen, s, -np.inf), sink], axis=-1))
     worst = error.max(axis=-1, keepdims=True, initial=0)
-    relative = 2 * worst + u * (depth + mean_depth + 2 * _EXP_ROUNDINGS + 7 + growth(k.shape[2]))
+    terms = growth(k.shape[2] + 1)
+    relative = 2 * worst + u * (depth + mean_depth + 2 * _EXP_ROUNDINGS + 7 + terms)
+    off = relative * p + 2 * _EXP_ROUNDINGS * c.acc.theta
+    p_sink, sink_off = p[..., -1:], off[..., -1:]
+    p, off = p[..., :-1], np.where(seen, off[..., :-1], 0)
     dp, size = np.abs(np.matmul(d, vt)), np.matmul(np.abs(d), np.abs(vt))
-    off = relative * p + np.where(seen, 2 * _EXP_ROUNDINGS * c.acc.theta, 0)
     dp_off = growth(v.shape[-1]) * u * size
     mean = _total(p * dp)
     mean_off = _total(off * dp + p * dp_off) + (growth(k.shape[2]) + 1) * u * mean
-    ds_off = off * (dp + mean) + p * (dp_off + mean_off + 3 * u * (dp + mean))
-    return {"p": p, "p_off": off, "ds": p * (dp + mean), "ds_off": ds_off, "d": d, "q": q, "k": k}
+    level = 0 if dlse is None else np.abs(_finite(_oracle.wide(dlse))[..., None])
+    whole, whole_off = dp + mean + level, dp_off + mean_off + 4 * u * (dp + mean + level)
+    ds_off = (off * whole + p * whole_off) * slope + p * whole * (slope_off + 2 * u)
+    found = {"p": p, "p_off": off, "ds": p * whole * slope, "ds_off": ds_off}
+    found["sink"] = p_sink * (mean + level)
+    found["sink_off"] = sink_off * (mean + level) + p_sink * (mean_off + 4 * u * (mean + level))
+    return {**found, "d": d, "q": q, "k": k}
+
+
+def _attention_sinks(c: _Case) -> Any:
+    e = _attention_errors(c)
+    rows = growth(e["sink"][:, 0].size) * c.acc.u
+    return _stored(c) + np.sum(e["sink_off"] + rows * e["sink"], axis=(0, 2, 3))
 
 
 def _attention_query(c: _Case) -> Any:
@@ -288,9 +417,17 @@ BOUNDS_OF_TRAINING: dict[str, Callable[[_Case], Any]] = {
     "layer_norm_backward": lambda c: _norm_backward(c, True),
     "layer_norm_backward_weight": lambda c: _norm_weight(c, True),
     "layer_norm_backward_bias": _norm_bias,
+    "group_norm_backward": _group_backward,
+    "group_norm_backward_weight": _group_weight,
+    "batch_norm_backward": _batch_backward,
+    "batch_norm_backward_mean": _batch_mean,
+    "batch_norm_backward_variance": _batch_variance,
+    "batch_norm_backward_weight": _batch_weight,
+    "channel_sum": _channel_sum,
     "attention_backward": _attention_query,
     "attention_backward_key": lambda c: _attention_side(c, "ds", "q"),
     "attention_backward_value": lambda c: _attention_side(c, "p", "d"),
+    "attention_backward_sinks": _attention_sinks,
     "embedding_backward": _embedding_backward,
     "conv_backward": lambda c: _conv_backward(c, 0),
     "conv_backward_weight": lambda c: _conv_backward(c, 1),

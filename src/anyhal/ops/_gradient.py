@@ -26,11 +26,15 @@ def sum_rows(trace: Trace, x: Value, out: Value) -> None:
     if x.spec.rank == 1:
         trace.cast(x, out.dtype, out=out)
         return
-    rows = tuple(range(x.spec.rank - 1))
+    sum_over(trace, x, tuple(range(x.spec.rank - 1)), out)
+
+
+def sum_over(trace: Trace, x: Value, axes: tuple[int, ...], out: Value) -> None:
+    """out = the sum of x over some axes, rounded once."""
     if out.dtype == x.dtype:
-        trace("reduce", x, fn="sum", axis=rows, out=out)
+        trace("reduce", x, fn="sum", axis=axes, out=out)
     else:
-        trace.cast(trace("reduce", x, fn="sum", axis=rows), out.dtype, out=out)
+        trace.cast(trace("reduce", x, fn="sum", axis=axes), out.dtype, out=out)
 
 
 def zeros(trace: Trace, outs: Sequence[Value | None]) -> None:
@@ -45,7 +49,7 @@ def dense(spec: TensorSpec | None) -> TensorSpec | None:
 
 @dataclass(frozen=True)
 class Normalised:
-    """x / root along the last axis, and 1 / root as a product of two numbers per row, of which the
+    """x / root along some axes, and 1 / root as a product of two numbers per row, of which the
     second is a power of two: so neither leaves the range of the dtype."""
 
     unit: Value
@@ -58,17 +62,19 @@ class Normalised:
 _SCALES = {"f32": (48, -80, -48, 96), "f64": (400, -700, -400, 650)}
 
 
-def normalised(trace: Trace, v: Value, eps: float, centred: bool) -> Normalised:
+def normalised(
+    trace: Trace, v: Value, eps: float, centred: bool, axes: tuple[int, ...] = (-1,)
+) -> Normalised:
     """v over the root of its mean square plus eps, its mean taken off first if `centred`."""
 
     def mean(values: Value) -> Value:
-        return trace("reduce", values, fn="mean", axis=-1, keepdims=True)
+        return trace("reduce", values, fn="mean", axis=axes, keepdims=True)
 
     def number(value: float) -> Value:
         return trace.constant(value, v.dtype)
 
     high, down, low, up = _SCALES[v.dtype.short]
-    top = trace("reduce", trace.unary("abs", v), fn="max", axis=-1, keepdims=True)
+    top = trace("reduce", trace.unary("abs", v), fn="max", axis=axes, keepdims=True)
     small = trace.binary("less", top, number(2.0**low))
     power = trace("where", small, number(2.0**up), number(1))
     large = trace.binary("greater", top, number(2.0**high))

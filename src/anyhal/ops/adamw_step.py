@@ -35,11 +35,25 @@ def check_step(
     check_shape(op, "lr", lr, (), "[]")
 
 
+def check_finite(op: str, attrs: Mapping[str, Any], *names: str) -> None:
+    for name in names:
+        if not np.isfinite(np.float32(attrs[name])):
+            raise InvalidArgumentError(
+                f"{op}: {name}={attrs[name]} would make every parameter NaN; pass a finite number"
+            )
+
+
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
     param, m, v, grad, lr, step = inputs
     assert param is not None and m is not None and v is not None
     assert grad is not None and lr is not None and step is not None
     check_step(NAME, param, grad, lr, {"m": m, "v": v})
+    check_finite(NAME, attrs, "weight_decay")
+    if not 0 < np.float32(attrs["eps"]) < np.inf:
+        raise InvalidArgumentError(
+            f"{NAME}: eps={attrs['eps']} must be above 0 in f32, because an element whose "
+            "gradients were all 0 is divided by it; pass a small number such as 1e-8"
+        )
     check_dtype(NAME, "step", step, INDICES)
     check_shape(NAME, "step", step, (), "[]")
     for name in ("beta1", "beta2"):
@@ -75,6 +89,11 @@ def decompose(
     out_param, out_m, out_v = outs
     assert out_param is not None and out_m is not None and out_v is not None
     acc = m.dtype
+    # Read through a table of one entry, 0: the device refuses a step below 1, before any write.
+    one = trace.constant(1, step.dtype)
+    entry = trace.binary("subtract", trace.binary("minimum", step, one), one)
+    entry = trace("gather", trace.constant([0], step.dtype), entry, axis=0)
+    step = trace.binary("add", step, entry)
     if param.spec.size == 0:
         trace.zeros(out_param)
         return
@@ -123,6 +142,8 @@ def reference(
     kind = p.dtype.type
     b1, b2, tiny, decay = (np.longdouble(np.float32(x)) for x in (beta1, beta2, eps, weight_decay))
     rate, count = np.longdouble(lr), np.longdouble(step)
+    if count < 1:
+        raise IndexError("there is no step below 1")
     with np.errstate(all="ignore"):
         mean = kind(b1) * wide(m) + kind(1 - b1) * g
         square = kind(b2) * wide(v) + kind(1 - b2) * g * g
@@ -190,11 +211,12 @@ SPEC = OpSpec(
     attrs=(
         Attr("beta1", "f32", c_type="float"),
         Attr("beta2", "f32", c_type="float"),
-        Attr("eps", "f32", c_type="float", doc="added to the root, outside of it"),
+        Attr("eps", "f32", c_type="float", doc="added to the root, outside of it; above 0"),
         Attr("weight_decay", "f32", c_type="float", doc="times lr; not part of the gradient"),
     ),
     dtypes={name: WIDE[name] for name in FLOATS},
-    special="NaN stays in its element; a step below 1 divides by zero; every term is computed in "
+    special="NaN stays in its element; a step below 1, for which there is no bias correction, is "
+    "an error and nothing is written; every term is computed in "
     "the dtype of m and v and param is rounded once",
     aliasing="required",
     bound=NAME,

@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,37 +12,39 @@ import numpy as np
 from anyhal.dtypes import dtype
 from anyhal.ops import _draw as draw
 from anyhal.ops import attention
-from anyhal.ops._checks import FLOATS, WIDE, check_same_dtype, check_shape
-from anyhal.ops._gradient import dense, zeros
+from anyhal.ops._attention import CAUSAL, visible_keys
+from anyhal.ops._attention_gradient import Rows, finite, probabilities, rejected
+from anyhal.ops._checks import FLOATS, WIDE, check_dtype, check_same_dtype, check_shape
+from anyhal.ops._gradient import dense, sum_over, zeros
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, LoweredOuts, OpSpec, Outs, Sample, TensorSpec
 from anyhal.ops._trace import Trace, Value
 
 NAME = "attention_backward"
-CAUSAL = {"none": 1, "first_key": 2, "last_key": 3}
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
-    dout, q, k, v, kv_length, mask = inputs
+    dout, q, k, v, kv_length, mask, sinks, dlse = inputs
     assert dout is not None and q is not None
-    # What attention itself refuses; what it may have besides is left out.
-    op = attention.SPEC
-    operands = [q, k, v, kv_length, mask, *(None,) * (len(op.inputs) - 5)]
-    full = {a.name: attrs.get(a.name, a.default) for a in op.attrs}
-    out = op.infer_outs(operands, full)[0]
-    assert out is not None
+    # What attention itself refuses.
+    full = {**attrs, "return_lse": True}
+    out, lse = attention.infer([q, k, v, kv_length, mask, sinks], full)
+    assert out is not None and lse is not None
     check_same_dtype(NAME, q, dout)
     check_shape(NAME, "dout", dout, out.shape, "[B,H,T,Dv]")
-    return dense(q), dense(k), dense(v)
+    if dlse is not None:
+        check_dtype(NAME, "dlse", dlse, (lse.dtype.short,))
+        check_shape(NAME, "dlse", dlse, lse.shape, "[B,H,T]")
+    return dense(q), dense(k), dense(v), dense(sinks)
 
 
 def lower(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any], outs: Outs) -> LoweredOuts:
-    dout, q, k, v, kv_length, mask = inputs
+    dout, q, k, v, kv_length, mask, sinks, dlse = inputs
     assert q is not None and k is not None
     if mask is not None:
         mask = mask.broadcast_to((*q.shape[:3], k.shape[2]))
-    record = {"scale": attrs["scale"], "causal": attrs["causal"]}
-    return [dout, q, k, v, kv_length, mask], record, outs
+    record = {name: attrs[name] for name in ("scale", "causal", "window", "softcap")}
+    return [dout, q, k, v, kv_length, mask, sinks, dlse], record, outs
 
 
 def cost(
@@ -56,83 +57,6 @@ def cost(
     return flops, 2.0 * (q.nbytes + k.nbytes + v.nbytes)
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Scores of one call as [B, Hkv, g, T, S]: which pairs take part, and their probabilities."""
-
-    seen: Value
-    p: Value
-
-
-def _seen(
-    trace: Trace, shape: Sequence[int], length: Value | None, mask: Value | None, causal: str
-) -> Value:
-    """Which keys a query sees, as bool of `shape`."""
-    batch, kv_heads, group, queries, keys = shape
-    number = "i64" if length is None else length.dtype
-    j = trace.constant(np.arange(keys), number)
-    i = trace.constant(np.arange(queries)[:, None], number)
-    if length is None:
-        end = trace.constant(keys, number)
-    else:
-        # Read through a table of the allowed ones: the device refuses any other length.
-        end = trace("gather", trace.constant(np.arange(keys + 1), number), length, axis=0)
-        if end.spec.rank:
-            end = end.reshape(batch, 1, 1, 1, 1)
-    limit = end
-    if causal == "first_key":
-        limit = trace.binary("minimum", end, trace.binary("add", i, trace.constant(1, number)))
-    elif causal == "last_key":
-        from_end = trace.constant(np.arange(queries)[:, None] + 1 - queries, number)
-        limit = trace.binary("add", end, from_end)
-    visible = trace.binary("less", j, limit)
-    if mask is not None and mask.dtype.short == "bool":
-        full = mask.broadcast_to((batch, kv_heads * group, queries, keys))
-        visible = trace.binary("logical_and", visible, full.split(1, kv_heads, group))
-    return visible.broadcast_to((1,) * (5 - visible.spec.rank) + visible.shape).broadcast_to(shape)
-
-
-def _probabilities(
-    trace: Trace, scores: Value, length: Value | None, mask: Value | None, causal: str
-) -> _Rows:
-    """A row that sees nothing, or only scores of -inf, takes no part at all."""
-    acc, (batch, kv_heads, group, queries, keys) = scores.dtype, scores.shape
-    if mask is not None and mask.dtype.short != "bool":
-        added = trace.cast(mask, acc).broadcast_to((batch, kv_heads * group, queries, keys))
-        scores = trace.binary("add", scores, added.split(1, kv_heads, group))
-    zero, one = trace.constant(0, acc), trace.constant(1, acc)
-    lowest = trace.constant(-np.inf, acc)
-    seen = _seen(trace, scores.shape, length, mask, causal)
-    scores = trace("where", seen, scores, lowest)
-    top = trace("reduce", scores, fn="max", axis=-1, keepdims=True)
-    alive = trace.binary("not_equal", top, lowest)
-    e = trace.binary("subtract", scores, trace("where", alive, top, zero))
-    e = trace.unary("exp", e)
-    total = trace("reduce", e, fn="sum", axis=-1, keepdims=True)
-    p = trace.binary("divide", e, trace("where", alive, total, one))
-    return _Rows(trace.binary("logical_and", seen, alive), p)
-
-
-def _finite(trace: Trace, x: Value) -> tuple[Value, Value]:
-    """(x with 0 for what is not finite, which rows over the last axis hold such values)."""
-    good = trace.unary("isfinite", x)
-    clean = trace("where", good, x, trace.constant(0, x.dtype))
-    whole = trace("reduce", good, fn="all", axis=-1)
-    return clean, trace.unary("logical_not", whole)
-
-
-def _rejected(trace: Trace, seen: Value, bad_query: Value, bad_key: Value) -> tuple[Value, Value]:
-    """(queries [B, Hkv, g, T, 1], keys [B, Hkv, S, 1]) whose gradients are NaN: a query that takes
-    in anything not finite, and every key that such a query sees."""
-    bad = trace.binary(
-        "logical_or", bad_query.expand_dims(4), bad_key.expand_dims(2).expand_dims(2)
-    )
-    bad = trace.binary("logical_and", seen, bad)
-    query = trace("reduce", bad, fn="any", axis=-1, keepdims=True)
-    key = trace("reduce", trace.binary("logical_and", seen, query), fn="any", axis=(2, 3))
-    return query, key.expand_dims(3)
-
-
 def _put(trace: Trace, rejected: Value, gradient: Value, out: Value) -> None:
     nan = trace.constant(np.nan, gradient.dtype)
     if out.dtype == gradient.dtype:
@@ -141,30 +65,44 @@ def _put(trace: Trace, rejected: Value, gradient: Value, out: Value) -> None:
         trace.cast(trace("where", rejected, nan, gradient), out.dtype, out=out)
 
 
+def _put_sinks(
+    trace: Trace, r: Rows, rejected: Value, mean: Value, dlse: Value | None, out: Value
+) -> None:
+    """dsinks: a sink is a key whose value is 0."""
+    assert r.sink is not None
+    zero, nan = trace.constant(0, mean.dtype), trace.constant(np.nan, mean.dtype)
+    change = trace.unary("neg", mean)
+    if dlse is not None:
+        change = trace.binary("add", dlse, change)
+    change = trace("where", r.alive, trace.binary("multiply", r.sink, change), zero)
+    change = trace("where", rejected, nan, change)
+    sum_over(trace, change, (0, 3, 4), out.split(0, *r.sink.shape[1:3]))
+
+
 def decompose(
     trace: Trace,
     inputs: Sequence[Value | None],
     attrs: Mapping[str, Any],
     outs: Sequence[Value | None],
 ) -> None:
-    dout, q, k, v, kv_length, mask = inputs
-    dq, dk, dv = outs
+    dout, q, k, v, kv_length, mask, sinks, dlse = inputs
+    dq, dk, dv, dsinks = outs
     assert dout is not None and q is not None and k is not None and v is not None
     assert dq is not None and dk is not None and dv is not None
     batch, heads, queries, size = q.shape
     kv_heads, keys = k.shape[1:3]
     if batch * heads * queries * keys == 0:
-        zeros(trace, outs)
+        zeros(trace, (dq, dk, dv))
+        if dsinks is not None:
+            _sinks_alone(trace, sinks, dlse, dsinks)
         return
     acc, group = WIDE[q.dtype.short], heads // kv_heads
     rows = (batch, kv_heads, group * queries)
     factor = trace.constant(np.float32(attrs["scale"]), acc)
 
     # Products see finite numbers only, so that nothing hidden can leak through 0 * NaN.
-    qc, bad_q = _finite(trace, trace.cast(q, acc))
-    kc, bad_k = _finite(trace, trace.cast(k, acc))
-    vc, bad_v = _finite(trace, trace.cast(v, acc))
-    dc, bad_d = _finite(trace, trace.cast(dout, acc))
+    cleaned = (finite(trace, trace.cast(x, acc)) for x in (q, k, v, dout))
+    (qc, bad_q), (kc, bad_k), (vc, bad_v), (dc, bad_d) = cleaned
     qc = trace.binary("multiply", qc, factor)
 
     def grouped(x: Value, last: int) -> Value:
@@ -172,17 +110,27 @@ def decompose(
         return x.reshape(batch, kv_heads, group, queries, last)
 
     scores = trace("matmul", grouped(qc, size), kc.expand_dims(2).mT())
-    r = _probabilities(trace, scores, kv_length, mask, attrs["causal"])
+    r = probabilities(trace, scores, kv_length, mask, sinks, attrs)
     zero = trace.constant(0, acc)
     p = trace("where", r.seen, r.p, zero)
     dp = trace("matmul", grouped(dc, v.shape[3]), vc.expand_dims(2).mT())
     mean = trace("reduce", trace.binary("multiply", p, dp), fn="sum", axis=-1, keepdims=True)
-    ds = trace.binary("multiply", p, trace.binary("subtract", dp, mean))
+    change = trace.binary("subtract", dp, mean)
+    bad_row = trace.binary("logical_or", bad_q, bad_d)
+    level = None
+    if dlse is not None:
+        level = dlse.split(1, kv_heads, group).expand_dims(4)
+        clean, bad = finite(trace, level)
+        change = trace.binary("add", change, clean)
+        bad_row = trace.binary("logical_or", bad_row, bad.reshape(batch, heads, queries))
+    ds = trace.binary("multiply", p, change)
+    if r.slope is not None:
+        ds = trace.binary("multiply", ds, r.slope)
     ds = trace("where", r.seen, ds, zero)
-    query, key = _rejected(
+    query, key = rejected(
         trace,
         r.seen,
-        trace.binary("logical_or", bad_q, bad_d).reshape(batch, kv_heads, group, queries),
+        bad_row.reshape(batch, kv_heads, group, queries),
         trace.binary("logical_or", bad_k, bad_v),
     )
     gq = trace.binary("multiply", trace("matmul", ds, kc.expand_dims(2)), factor)
@@ -191,21 +139,55 @@ def decompose(
     _put(trace, key, gk, dk)
     gv = trace("matmul", p.reshape(*rows, keys).mT(), dc.reshape(*rows, v.shape[3]))
     _put(trace, key, gv, dv)
+    if dsinks is not None:
+        _put_sinks(trace, r, query, mean, level, dsinks)
 
 
-def visible(shape: tuple[int, ...], kv_length: Any, mask: Any, causal: str) -> Any:
-    """The bool [B, H, T, S] of the definition."""
-    batch, _, queries, keys = shape
-    length = np.broadcast_to(keys if kv_length is None else kv_length, (batch,))
-    length = length.reshape(-1, 1, 1, 1)
-    j, i = np.arange(keys), np.arange(queries)[:, None]
-    limit = {
-        "none": length,
-        "first_key": np.minimum(length, i + 1),
-        "last_key": length - queries + i + 1,
-    }[causal]
-    seen = np.broadcast_to(j < limit, shape)
-    return seen if mask is None or mask.dtype != np.bool_ else seen & mask
+def _sinks_alone(trace: Trace, sinks: Value | None, dlse: Value | None, out: Value) -> None:
+    """Without keys the log-sum-exp is the sink, unless that is -inf; the output depends on none."""
+    if dlse is None or dlse.spec.size == 0 or sinks is None:
+        trace.zeros(out)
+        return
+    lowest = trace.constant(-np.inf, sinks.dtype)
+    alive = trace.binary("not_equal", sinks, lowest).expand_dims(1)
+    sink = trace.cast(sinks, dlse.dtype).expand_dims(1)
+    # exp(sink - sink): 1, and NaN for what is not finite.
+    share = trace.unary("exp", trace.binary("subtract", sink, sink))
+    terms = trace.binary("multiply", dlse, share)
+    zero = trace.constant(0, dlse.dtype)
+    sum_over(trace, trace("where", alive, terms, zero), (0, 2), out)
+
+
+def _reference_rows(
+    q: Any,
+    k: Any,
+    kv_length: Any,
+    mask: Any,
+    sinks: Any,
+    scale: float,
+    causal: str,
+    window: int,
+    softcap: float,
+) -> tuple[Any, ...]:
+    """As `Rows`, as [B, H, T, S]."""
+    s, slope = q.dtype.type(np.float32(scale)) * np.einsum("bhtd,bhsd->bhts", q, k), 1
+    if softcap:
+        cap = q.dtype.type(np.float32(softcap))
+        t = np.tanh(s / cap)
+        s, slope = cap * t, 1 - t * t
+    if mask is not None and mask.dtype != np.bool_:
+        s = s + wide(mask)
+    seen = visible_keys(s.shape, kv_length, mask, causal, window)
+    s = np.where(seen, s, -np.inf)
+    none = np.full(q.shape[1], -np.inf, q.dtype)
+    sink = (none if sinks is None else wide(sinks))[:, None, None]
+    top = np.maximum(s.max(axis=-1, keepdims=True, initial=-np.inf), sink)
+    alive = ~np.isneginf(top)
+    seen = seen & alive
+    shift = np.where(alive, top, 0)
+    e, rest = np.where(seen, np.exp(s - shift), 0), np.exp(sink - shift)
+    total = np.where(alive, e.sum(axis=-1, keepdims=True) + rest, 1)
+    return seen, np.where(seen, e / total, 0), slope, alive, rest / total
 
 
 def reference(
@@ -215,10 +197,14 @@ def reference(
     v: Any,
     kv_length: Any = None,
     mask: Any = None,
+    sinks: Any = None,
+    dlse: Any = None,
     *,
     scale: float,
     causal: str,
-) -> tuple[Any, Any, Any]:
+    window: int = 0,
+    softcap: float = 0.0,
+) -> tuple[Any, Any, Any, Any]:
     if kv_length is not None and not np.all((kv_length >= 0) & (kv_length <= k.shape[2])):
         raise IndexError("kv_length is no number of keys")
     group = q.shape[1] // max(k.shape[1], 1)
@@ -226,24 +212,21 @@ def reference(
     kw, vw = np.repeat(wide(k), group, axis=1), np.repeat(wide(v), group, axis=1)
     factor = qw.dtype.type(np.float32(scale))
     with np.errstate(all="ignore"):
-        s = factor * np.einsum("bhtd,bhsd->bhts", qw, kw)
-        if mask is not None and mask.dtype != np.bool_:
-            s = s + wide(mask)
-        seen = visible(s.shape, kv_length, mask, causal)
-        s = np.where(seen, s, -np.inf)
-        top = s.max(axis=-1, keepdims=True, initial=-np.inf)
-        seen = seen & ~np.isneginf(top)
-        e = np.where(seen, np.exp(s - top), 0)
-        total = e.sum(axis=-1, keepdims=True)
-        p = np.where(seen, e / total, 0)
+        rows = _reference_rows(qw, kw, kv_length, mask, sinks, scale, causal, window, softcap)
+        seen, p, slope, alive, p_sink = rows
         dp = np.einsum("bhte,bhse->bhts", d, vw)
         mean = np.where(seen, p * dp, 0).sum(axis=-1, keepdims=True)
-        ds = np.where(seen, p * (dp - mean), 0)
+        level = np.zeros(mean.shape) if dlse is None else wide(dlse)[..., None]
+        ds = np.where(seen, p * (dp - mean + level) * slope, 0)
         # Whatever is not finite and takes part makes its query's gradients NaN, all of them.
         whole = [np.isfinite(x).all(axis=-1) for x in (qw, d, kw, vw)]
-        bad = ~(whole[0] & whole[1])[..., None] | ~(whole[2] & whole[3])[:, :, None]
+        whole_row = whole[0] & whole[1] & np.isfinite(level[..., 0])
+        bad = ~whole_row[..., None] | ~(whole[2] & whole[3])[:, :, None]
         query = (seen & bad).any(axis=-1, keepdims=True)
         ds, p = np.where(query & seen, np.nan, ds), np.where(query & seen, np.nan, p)
+        sees = np.where(seen.any(axis=-1, keepdims=True), mean, 0)
+        taken = np.where(alive, p_sink * (level - sees), 0)
+        dsinks = np.where(query, np.nan, taken).sum(axis=(0, 2, 3))
 
         def blend(weights: Any, rows: Any, axis: int) -> Any:
             """Sums weight * row over a select: what is not seen is never multiplied."""
@@ -258,6 +241,7 @@ def reference(
         dq.reshape(q.shape),
         dk.reshape(*shared, k.shape[3]).sum(axis=2),
         dv.reshape(*shared, v.shape[3]).sum(axis=2),
+        None if sinks is None else dsinks,
     )
 
 
@@ -265,34 +249,58 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     def normal(*shape: int, name: str = "f32") -> Any:
         return rng.standard_normal(shape).astype(dtype(name).numpy)
 
+    def sample(label: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sample:
+        return Sample(label, (*inputs, *(None,) * (8 - len(inputs))), attrs)
+
     for name in FLOATS:
         q, k = normal(2, 4, 3, 8, name=name), normal(2, 2, 7, 8, name=name)
         v, d = normal(2, 2, 7, 5, name=name), normal(2, 4, 3, 5, name=name)
         for causal in CAUSAL:
             attrs = {"scale": 0.35, "causal": causal}
-            yield Sample(f"grouped {causal} {name}", (d, q, k, v, None, None), attrs)
+            yield sample(f"grouped {causal} {name}", (d, q, k, v), attrs)
         lengths = np.array([7, 4])
-        yield Sample(f"lengths {name}", (d, q, k, v, lengths, None), attrs)
+        yield sample(f"lengths {name}", (d, q, k, v, lengths), attrs)
         seen = rng.integers(0, 2, (2, 1, 3, 7)).astype(bool)
         seen[:, :, 1] = False
         attrs = {"scale": 0.35, "causal": "none"}
-        yield Sample(f"bool mask {name}", (d, q, k, v, None, seen), attrs)
+        yield sample(f"bool mask {name}", (d, q, k, v, None, seen), attrs)
         added = normal(3, 7, name=name)
         length = np.array(6, np.int32)
-        yield Sample(f"float mask {name}", (d, q, k, v, length, added), attrs)
+        yield sample(f"float mask {name}", (d, q, k, v, length, added), attrs)
+        sinks, dlse = normal(4, name=name), normal(2, 4, 3, name=WIDE[name])
+        for causal, window in (("first_key", 2), ("last_key", 3), ("last_key", 1), ("none", 0)):
+            more = {"scale": 0.35, "causal": causal, "window": window, "softcap": 2.0}
+            full = (d, q, k, v, np.array([7, 2]), added, sinks, dlse)
+            yield sample(f"window {window} {causal} softcap sinks {name}", full, more)
+        yield sample(f"sinks alone {name}", (d, q, k, v, None, seen, sinks), attrs)
+        yield sample(f"dlse alone {name}", (d, q, k, v, None, seen, None, dlse), attrs)
     d, q, k, v = normal(4, 1, 1, 4, 2)
+    dlse, none = normal(1, 1, 4), np.array(0)
     attrs = {"scale": 1.0, "causal": "first_key"}
     low = np.full((4, 4), -np.inf, np.float32)
-    yield Sample("additive -inf everywhere", (d, q, k, v, None, low), attrs)
-    yield Sample("large scores", (d, 100 * q, k, v, None, None), attrs)
-    yield Sample("no keys", (d, q, k[:, :, :0], v[:, :, :0], None, None), attrs)
-    yield Sample("no queries", (d[:, :, :0], q[:, :, :0], k, v, None, None), attrs)
+    yield sample("additive -inf everywhere", (d, q, k, v, None, low), attrs)
+    yield sample("large scores", (d, 100 * q, k, v), attrs)
+    yield sample("large scores, softcap", (d, 100 * q, k, v), {**attrs, "softcap": 5.0})
+    yield sample("wide window", (d, q, k, v), {**attrs, "window": 2**40})
+    yield sample("no keys", (d, q, k[:, :, :0], v[:, :, :0]), attrs)
+    yield sample("no queries", (d[:, :, :0], q[:, :, :0], k, v), attrs)
     for i, name in enumerate(("dout", "q", "k", "v")):
         odd = [d.copy(), q.copy(), k.copy(), v.copy()]
         odd[i][0, 0, 2, 1] = np.inf if name == "v" else np.nan
-        yield Sample(f"NaN in {name}", (*odd, None, None), attrs)
-        yield Sample(f"hidden NaN in {name}", (*odd, np.array(2), None), attrs)
-    yield Sample("NaN mask", (d, q, k, v, np.array(2), np.full((1, 4), np.nan, np.float32)), attrs)
+        yield sample(f"NaN in {name}", tuple(odd), attrs)
+        yield sample(f"hidden NaN in {name}", (*odd, np.array(2)), attrs)
+        yield sample(f"NaN in {name} and a sink", (*odd, None, None, dlse[0, 0, :1]), attrs)
+    yield sample("NaN mask", (d, q, k, v, np.array(2), np.full((1, 4), np.nan, np.float32)), attrs)
+    for value in (1.5, -np.inf, np.nan):
+        sink = np.array([value], np.float32)
+        yield sample(f"hidden rows, sink {value}", (d, q, k, v, none, None, sink, dlse), attrs)
+        empty = (d, q, k[:, :, :0], v[:, :, :0], None, None, sink, dlse)
+        yield sample(f"no keys, sink {value}", empty, attrs)
+        yield sample(f"sink {value}", (d, q, k, v, None, None, sink, dlse), attrs)
+    for value in (np.inf, np.nan):
+        odd_lse = dlse.copy()
+        odd_lse[0, 0, 1] = value
+        yield sample(f"{value} in dlse", (d, q, k, v, None, None, None, odd_lse), attrs)
 
 
 def random(rng: draw.Rng) -> Sample:
@@ -307,17 +315,23 @@ def random(rng: draw.Rng) -> Sample:
     lengths = rng.integers(0, keys + 1, draw.one_of(rng, [(), (batch,)]))
     dims = draw.stretched(rng, (batch, heads, queries, keys))
     mask = draw.one_of(rng, [None, draw.values(rng, dims, "bool"), draw.values(rng, dims, short)])
-    attrs = {"scale": 0.3, "causal": draw.one_of(rng, CAUSAL)}
-    return Sample("", (d, q, k, v, draw.one_of(rng, [None, lengths]), mask), attrs)
+    sinks = draw.one_of(rng, [None, draw.values(rng, (heads,), short, 1)])
+    dlse = draw.one_of(rng, [None, draw.values(rng, (batch, heads, queries), WIDE[short], 1)])
+    causal = draw.one_of(rng, CAUSAL)
+    window = 0 if causal == "none" else int(rng.integers(0, 9))
+    attrs = {"scale": 0.3, "causal": causal, "window": window}
+    attrs["softcap"] = draw.one_of(rng, [0.0, 2.0])
+    return Sample("", (d, q, k, v, draw.one_of(rng, [None, lengths]), mask, sinks, dlse), attrs)
 
 
 SPEC = OpSpec(
     id=86,
     name=NAME,
     since="0.1",
-    summary="With p = softmax(scale * q k^T + mask) over the visible keys and ds = p * (dp - "
-    "sum(p * dp)), dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = p^T dout, the last "
-    "two summed over the heads that share a key.",
+    summary="With p = softmax(scale * q k^T + mask) over the visible keys and the sink, and ds = "
+    "p * (dp - sum(p * dp) + dlse), dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = "
+    "p^T dout, the last two summed over the heads that share a key; dsinks = sum of p_sink * "
+    "(dlse - sum(p * dp)). A softcap multiplies ds by 1 - tanh^2.",
     inputs=(
         Arg("dout", "[B, H, T, Dv]"),
         Arg("q", "[B, H, T, D]"),
@@ -331,11 +345,19 @@ SPEC = OpSpec(
             own="i64",
         ),
         Arg("mask", "[B, H, T, S]", optional=True, doc="bool, or q's dtype; broadcasts"),
+        Arg("sinks", "[H]", optional=True, doc="a score of each head's own that has no value"),
+        Arg(
+            "dlse",
+            "[B, H, T]",
+            optional=True,
+            doc="the gradient of attention's second output; f32, for f64 f64",
+        ),
     ),
     output=Arg("dq", "[B, H, T, D]"),
     more_outputs=(
         Arg("dk", "[B, Hkv, S, D]", bound="attention_backward_key"),
         Arg("dv", "[B, Hkv, S, Dv]", bound="attention_backward_value"),
+        Arg("dsinks", "[H]", doc="with sinks", bound="attention_backward_sinks"),
     ),
     attrs=(
         Attr("scale", "f32", c_type="float", doc="multiplies q . k, as 1/sqrt(D)"),
@@ -345,13 +367,16 @@ SPEC = OpSpec(
             choices=CAUSAL,
             c_type="int32_t",
             c_enum="causal",
-            doc="none; first_key: j <= t; last_key: j <= kv_length - T + t",
+            doc="none; first_key: query t stands at p = t; last_key: at p = kv_length - T + t; it "
+            "sees keys j <= p",
         ),
+        *(a for a in attention.SPEC.attrs if a.name in ("window", "softcap")),
     ),
     dtypes={name: WIDE[name] for name in FLOATS},
-    special="what the mask, the length and the causal rule hide has no part, NaN included, and a "
-    "row that sees nothing gives 0; a query that takes in anything not finite makes NaN its dq and "
-    "the dk and dv of every key that it sees; a kv_length outside 0..S is an error",
+    special="what the mask, the length, the causal rule and the window hide has no part, NaN "
+    "included, and a row that sees nothing gives 0, to its sink dlse; a query that takes in "
+    "anything not finite makes NaN its dq, the dk and dv of every key that it sees and the dsinks "
+    "of its head; a kv_length outside 0..S is an error",
     aliasing="none",
     bound=NAME,
     source="the derivative of ONNX Attention, opset 23; Dao et al. 2022 (arXiv 2205.14135)",

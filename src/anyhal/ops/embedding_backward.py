@@ -55,10 +55,8 @@ def decompose(
 ) -> None:
     dout, ids = inputs
     assert dout is not None and ids is not None
-    if out.spec.size == 0:
-        trace.zeros(out)
-        return
-    # Onto one 0 that is repeated: scatter_add does not change its target.
+    # Onto one 0 that is repeated: scatter_add does not change its target. Also without elements,
+    # because it looks at the ids.
     acc = WIDE[dout.dtype.short]
     nothing = trace.constant(0, acc).broadcast_to(out.shape)
     updates = trace.cast(dout, acc)
@@ -90,6 +88,8 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("NaN stays in its row", (nan, np.array([1, 2])), {"rows": 3})
     yield Sample("no ids", (nan[:0], np.zeros(0, np.int64)), {"rows": 3})
     yield Sample("0-d id", (nan[1], np.array(2)), {"rows": 3})
+    yield Sample("no rows", (nan[:0], np.zeros(0, np.int64)), {"rows": 0})
+    yield Sample("no width", (nan[:, :0], np.array([1, 2])), {"rows": 3})
 
 
 def random(rng: draw.Rng) -> Sample:

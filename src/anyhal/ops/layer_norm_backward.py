@@ -11,7 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.ops import _draw as draw
-from anyhal.ops._checks import FLOATS, WIDE, check_eps
+from anyhal.ops._checks import FLOATS, WIDE
 from anyhal.ops._gradient import dense, normalised, store, sum_rows, zeros
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, LoweredOuts, OpSpec, Outs, Sample, TensorSpec
@@ -22,8 +22,7 @@ NAME = "layer_norm_backward"
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
-    check_eps(NAME, attrs)
-    check(NAME, inputs)
+    check(NAME, inputs, attrs)
     x = inputs[1]
     assert x is not None
     dbias = TensorSpec.dense(x.dtype, x.shape[-1:]) if attrs["bias"] else None

@@ -11,14 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.ops import _draw as draw
-from anyhal.ops._checks import (
-    FLOATS,
-    WIDE,
-    check_dtype,
-    check_eps,
-    check_same_dtype,
-    check_shape,
-)
+from anyhal.ops._checks import FLOATS, WIDE, check_dtype, check_eps, check_same_dtype, check_shape
 from anyhal.ops._gradient import dense, normalised, store, sum_rows, zeros
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import (
@@ -36,7 +29,8 @@ from anyhal.ops._trace import Trace, Value
 NAME = "rms_norm_backward"
 
 
-def check(op: str, inputs: Sequence[TensorSpec | None]) -> None:
+def check(op: str, inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> None:
+    check_eps(op, attrs)
     dout, x, weight = inputs
     assert dout is not None and x is not None
     check_dtype(op, "x", x, FLOATS)
@@ -49,8 +43,7 @@ def check(op: str, inputs: Sequence[TensorSpec | None]) -> None:
 
 
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs:
-    check_eps(NAME, attrs)
-    check(NAME, inputs)
+    check(NAME, inputs, attrs)
     return dense(inputs[1]), dense(inputs[2])
 
 

@@ -62,7 +62,7 @@ def reference(target: Any, indices: Any, updates: Any, axis: int) -> Any:
     order = list(range(axis, axis + indices.ndim))
     added = np.moveaxis(wide(updates), order, list(range(indices.ndim)))
     with np.errstate(all="ignore"):
-        np.add.at(slices, indices.reshape(-1), added.reshape(-1, *slices.shape[1:]))
+        np.add.at(slices, indices.reshape(-1), added.reshape(indices.size, *slices.shape[1:]))
     return out
 
 

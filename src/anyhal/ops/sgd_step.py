@@ -16,7 +16,7 @@ from anyhal.ops._gradient import store
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, LoweredOuts, OpSpec, Outs, Sample, TensorSpec
 from anyhal.ops._trace import Trace, Value
-from anyhal.ops.adamw_step import check_step
+from anyhal.ops.adamw_step import check_finite, check_step
 
 NAME = "sgd_step"
 
@@ -25,6 +25,7 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Outs
     param, velocity, grad, lr = inputs
     assert param is not None and velocity is not None and grad is not None and lr is not None
     check_step(NAME, param, grad, lr, {"velocity": velocity})
+    check_finite(NAME, attrs, "momentum", "weight_decay")
     return param, velocity
 
 

@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,22 +16,8 @@ from anyhal.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from anyhal.training.rules import RULES
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One call: what a rule sees beside the gradient of the first output."""
-
-    name: str
-    inputs: tuple[Any, ...]  # arrays, numbers, None
-    attrs: Mapping[str, Any]
-    outputs: tuple[Array, ...]
-    needed: tuple[bool, ...]  # which inputs want a gradient
-
-    @property
-    def out(self) -> Array:
-        return self.outputs[0]
+from anyhal.training.record import Recorded
+from anyhal.training.rules import REFUSED, RULES
 
 
 class Tape:
@@ -42,9 +27,10 @@ class Tape:
         loss = tape.cross_entropy(tape.matmul(x, w), targets, reduction="mean")
         gradients = tape.gradients(loss)
 
-    Operators (`p * p`) and calls of `anyhal` itself are not recorded. Only the first output of an
-    op has a gradient; using another one is refused. In-place ops have no rule: what the tape
-    recorded must not change before `gradients`.
+    Operators (`p * p`) and calls of `anyhal` itself are not recorded. Every floating output of an
+    op has a gradient; outputs of whole numbers are constants. Where a function has a step (`floor`,
+    `sign`) its gradient is 0; one that has no gradient at all (`argmax`) is refused, and so are
+    `out` and ops in place: what the tape recorded must not change before `gradients`.
     """
 
     def __init__(self, watched: Sequence[Array]) -> None:
@@ -52,14 +38,26 @@ class Tape:
             raise InvalidTypeError(
                 "a tape: what it watches must be a list of arrays; pass Tape([w])"
             )
+        whole = [a.dtype for a in watched if "float" not in a.dtype]
+        if whole:
+            raise UnsupportedError(
+                f"a tape: it is to watch an array of {whole[0]}, and only floating ones have a "
+                "gradient; cast it with astype or leave it out",
+                reason="dtype",
+            )
         self._watched = tuple(watched)
         self._calls: list[Recorded] = []
         self._live = {id(a) for a in watched}
-        self._cut: dict[int, str] = {}  # further outputs, whose gradient no rule knows
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name in REFUSED:
+            raise UnsupportedError(
+                f"tape.{name}: {name} has no gradient, because {REFUSED[name]}; call anyhal.{name},"
+                " whose result is a constant to the tape",
+                reason="op",
+            )
         if name not in RULES:
             near = get_close_matches(name, list(RULES), n=1)
             hint = f"did you mean {near[0]!r}?" if near else "call anyhal itself for constants"
@@ -76,30 +74,24 @@ class Tape:
 
     def _record(self, name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         inputs, attrs = _by_position(name, inputs, attrs)
+        listed = name in ("concat", "stack")
+        flat = tuple(inputs[0]) if listed and inputs else inputs
+        needed = tuple(id(x) in self._live for x in flat)
+        unbound = [key for key, x in attrs.items() if id(x) in self._live]
+        if unbound or (any(needed) and attrs.get("out") is not None):
+            key = unbound[0] if unbound else "out"
+            raise InvalidArgumentError(
+                f"tape.{name}: {key} is given by name and has no place among the operands;"
+                " pass arrays by position and take the result that the call makes"
+            )
         if name == "index":
             made = _element(inputs[0], attrs["key"])
         else:
             made = getattr(hal, name)(*inputs, **attrs)
-        flat = tuple(inputs[0]) if name == "concat" else inputs
-        for x in (*flat, *attrs.values()):
-            if id(x) in self._cut:
-                raise UnsupportedError(
-                    f"tape.{name}: an operand is a further output of {self._cut[id(x)]}, and only"
-                    " the first one has a gradient; compute it with calls of its own",
-                    reason="op",
-                )
-        unbound = [key for key, x in attrs.items() if id(x) in self._live]
-        if unbound:
-            raise InvalidArgumentError(
-                f"tape.{name}: {unbound[0]} is given by name and has no place among the operands;"
-                " pass arrays by position"
-            )
-        needed = tuple(id(x) in self._live for x in flat)
         if any(needed):
-            outputs = made if isinstance(made, tuple) else (made,)
+            outputs = tuple(made) if isinstance(made, tuple | list) else (made,)
             self._calls.append(Recorded(name, flat, attrs, outputs, needed))
-            self._live.add(id(outputs[0]))
-            self._cut.update((id(out), name) for out in outputs[1:])
+            self._live.update(id(out) for out in outputs if "float" in out.dtype)
         return made
 
     def gradients(self, loss: Array) -> list[Array]:
@@ -122,17 +114,20 @@ class Tape:
                 " are not recorded"
             )
         calls, self._calls = self._calls, []
-        self._live, self._cut = {id(a) for a in self._watched}, {}
+        self._live = {id(a) for a in self._watched}
         found = {id(loss): hal.ones(loss.shape, dtype=loss.dtype, device=loss.device)}
         for call in reversed(calls):
-            dout = found.pop(id(call.out), None)
-            if dout is None:
+            douts = [found.pop(id(out), None) for out in call.outputs]
+            if all(dout is None for dout in douts):
                 continue
-            made = RULES[call.name](call, dout)
-            for x, needed, dx in zip(call.inputs, call.needed, made, strict=False):
-                if needed and dx is not None:
-                    before = found.get(id(x))
-                    found[id(x)] = dx if before is None else hal.add(before, dx)
+            made = RULES[call.name](call, *douts)
+            for i in (i for i, needed in enumerate(call.needed) if needed):
+                x, dx = call.inputs[i], made[i] if i < len(made) else None
+                if dx is None:
+                    raise _no_gradient(call, i)
+                dx = dx if dx.dtype == x.dtype else hal.astype(dx, dtype=x.dtype)
+                before = found.get(id(x))
+                found[id(x)] = dx if before is None else hal.add(before, dx)
         return self._apart(found)
 
     def _apart(self, found: Mapping[int, Array]) -> list[Array]:
@@ -157,6 +152,17 @@ def _element(x: Any, key: Any) -> Any:
     if not isinstance(x, Array):
         raise InvalidTypeError(f"tape.index: a {type(x).__name__} is no Array; pass one")
     return x[key]
+
+
+def _no_gradient(call: Recorded, i: int) -> UnsupportedError:
+    spec = getattr(getattr(hal, call.name, None), "spec", None)
+    names = [] if spec is None else [arg.name for arg in spec.inputs]
+    which = names[i] if i < len(names) else f"number {i}"
+    return UnsupportedError(
+        f"gradients: {call.name} has no gradient for its operand {which}, which comes from a "
+        "watched array; pass a copy that was made outside of the tape, or write the op as others",
+        reason="op",
+    )
 
 
 def _each(watched: Any) -> Sequence[Any]:
