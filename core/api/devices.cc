@@ -278,7 +278,7 @@ std::vector<std::string> refusals() {
 }
 
 ApiDevice& api_of(const void* device) {
-  return *static_cast<ApiDevice*>(slot_of(device, Kind::kDevice, "device").object);
+  return *slot_of(device, Kind::kDevice, "device").as<ApiDevice>();
 }
 
 }  // namespace hal

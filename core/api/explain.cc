@@ -40,11 +40,11 @@ const Device* home_of(const Given& g) {
   for (uint32_t i = 0; i < g.operand_count; ++i) {
     if (!g.operands[i] || !g.operands[i]->buffer) continue;
     const std::string argument = "operands[" + std::to_string(i) + "]->buffer";
-    const Slot& slot = slot_of(g.operands[i]->buffer, Kind::kBuffer, argument.c_str());
-    if (home && home != slot.device)
-      invalid("explaining a call: operand " + std::to_string(i) + " is on " + slot.device->name +
+    const Device* at = slot_of(g.operands[i]->buffer, Kind::kBuffer, argument.c_str()).device;
+    if (home && home != at)
+      invalid("explaining a call: operand " + std::to_string(i) + " is on " + at->name +
               ", others are on " + home->name);
-    home = slot.device;
+    home = at;
   }
   return home;
 }

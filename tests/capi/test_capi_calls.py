@@ -35,6 +35,30 @@ def test_the_plan_table_is_emptied_while_threads_read_it(build: Build, play: Pla
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
 
 
+RACES = {"cpu": 2000, "cpu_ref": 1000}
+
+
+@pytest.mark.parametrize("race", ["queues", "buffers", "graphs"])
+@pytest.mark.parametrize("device", RACES)
+def test_a_handle_released_during_calls_is_refused(
+    build: Build, play: Play, device: str, race: str
+) -> None:
+    done = play([build("races.c"), device, race, str(RACES[device])])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) > 0
+
+
+@pytest.mark.parametrize("race", ["queues", "buffers", "graphs"])
+@pytest.mark.parametrize("script", ["mode=async", "mode=async; delay=20us", "memory=cell"])
+def test_a_handle_released_during_queued_calls_is_refused(
+    build: Build, play: Play, registry: Registry, script: str, race: str
+) -> None:
+    done = play([build("races.c"), "fake", race, "300"], registry(script))
+    assert done.returncode == 0, done.stdout + done.stderr
+    words = done.stdout.split()
+    assert int(words[0]) > 0 and int(words[2]) > 0  # some calls met the release
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_wrong_arguments_have_their_status(build: Build, play: Play, device: str) -> None:
     done = play([build("bad_input.c"), device])
