@@ -24,6 +24,8 @@ Outcome ask(ApiDevice& api, const OpRow& row, const Given& g) {
     Device& device = api.opened();
     std::vector<uint64_t> spans;
     const OpDesc desc = describe_call(device, row, g, nullptr, spans);
+    out.refusal = quarantine(api, row, desc);
+    if (out.refusal.reason) return out;
     const Verdict verdict = query_op(device, desc);
     out.refusal = judge(row, desc, verdict);
     out.cost_ns = verdict.cost_ns;

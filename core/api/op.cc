@@ -14,9 +14,9 @@ namespace {
 struct Resolved {
   uint64_t head;  // first word of the key: op and counts
   uint64_t hash;
-  uint32_t count;  // words of the key
-  bool shared;     // an output has its buffer in common with another operand
-  bool outside;    // an operand leaves its buffer
+  uint32_t count;                 // words of the key
+  bool shared;                    // an output has its buffer in common with another operand
+  bool outside;                   // an operand leaves its buffer
   Buffer* buffers[kMaxOperands];  // kept for the call by `Kept`
   uint64_t rooms[kMaxOperands];   // bytes of each
   anyhal_ref refs[kMaxOperands];
@@ -276,8 +276,11 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
   Plan* plan;
   Verdict verdict;
   try {
-    verdict = query_op(device, desc);
-    const Refusal refusal = judge(row, desc, verdict);
+    Refusal refusal = quarantine(api, row, desc);
+    if (!refusal.reason) {
+      verdict = query_op(device, desc);
+      refusal = judge(row, desc, verdict);
+    }
     if (refusal.reason) throw Error(ANYHAL_STATUS_UNSUPPORTED, refusal.text, refusal.reason);
     plan = prepare_op(device, desc);
   } catch (const Error& e) {

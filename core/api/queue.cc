@@ -164,8 +164,7 @@ hal_status hal_queue_release(hal_queue* queue, hal_error* error) {
     {
       const auto lock = q->enter();
       require_no_capture(*q, "releasing a queue");
-      handles_own =
-          Held<ApiQueue>(static_cast<ApiQueue*>(handles(Kind::kQueue).remove(queue)));
+      handles_own = Held<ApiQueue>(static_cast<ApiQueue*>(handles(Kind::kQueue).remove(queue)));
       q->closed = true;
     }
     // Warm calls that found the handle before are through when their lock was free once.
@@ -269,8 +268,7 @@ hal_status hal_graph_end(hal_graph* graph, hal_error* error) {
 hal_status hal_graph_launch(hal_graph* graph, hal_error* error) {
   return at_edge(error, [&] {
     const Held<ApiGraph> g = graph_of(graph);
-    with_queue(*g, "launching a graph on " + g->device->name,
-               [&](ApiQueue&) { g->core.launch(); });
+    with_queue(*g, "launching a graph on " + g->device->name, [&](ApiQueue&) { g->core.launch(); });
   });
 }
 

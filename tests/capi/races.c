@@ -33,11 +33,11 @@ static void met(hal_status status, const hal_error* error, int line) {
     exit(1);
   }
 }
-#define MEETS(call)               \
-  do {                            \
+#define MEETS(call)                \
+  do {                             \
     hal_error error_ = {0, 0, ""}; \
     hal_error* error = &error_;    \
-    met((call), error, __LINE__); \
+    met((call), error, __LINE__);  \
   } while (0)
 
 /* Different outputs, since threads that write one tensor at once are the caller's mistake. */
