@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "core/api/call.hpp"
@@ -112,6 +113,76 @@ Buffer* allocate(ApiQueue& q, uint64_t bytes, int32_t purpose) {
   return device.memory.alloc(bytes, uint32_t(purpose), q.core);
 }
 
+// A handle for a buffer; takes over its reference.
+hal_buffer* publish(Buffer* b, uint64_t bytes) {
+  Device& device = *b->device;
+  const anyhal_ref base = ref_of(device, {data_of(*b), b});
+  try {
+    return static_cast<hal_buffer*>(handles(Kind::kBuffer).add([&](Slot& slot) {
+      slot.object = b, slot.device = &device;
+      slot.memory = base.memory, slot.offset = base.offset;
+      slot.bytes = bytes;
+      slot.flags = 0;
+    }));
+  } catch (...) {
+    release(b);
+    throw;
+  }
+}
+
+// Memory of the application's, and how it learns that it has it back.
+struct Foreign {
+  Device* device;
+  uint64_t block;  // the backend's view of it, or 0
+  void (*released)(void*);
+  void* argument;
+
+  static void give_back(void* owner) {
+    const std::unique_ptr<Foreign> f(static_cast<Foreign*>(owner));
+    ErrorRecord ignored;
+    if (f->block)
+      f->device->table->release(f->device->instance->reply.self, ANYHAL_OBJECT_MEMORY, f->block, 0,
+                                ignored);
+    if (f->released) f->released(f->argument);
+  }
+};
+
+// Zero copy or a refusal: a copy is the caller's to ask for.
+Buffer* import_host(Device& device, void* address, uint64_t bytes, void (*released)(void*),
+                    void* argument) {
+  const std::string what = "importing " + std::to_string(bytes) + " bytes on " + device.name;
+  const char* const advice = "; use hal_alloc and hal_buffer_write";
+  const anyhal_memory_kind& kind = device.kinds[device.compute_kind];
+  const auto where = reinterpret_cast<uint64_t>(address);
+  if (device.cells)
+    throw Error(ANYHAL_STATUS_UNSUPPORTED, what + ": its memory holds whole tensors" + advice,
+                ANYHAL_REASON_MEMORY_KIND);
+  if (const uint32_t least = std::min<uint32_t>(kind.offset_alignment, 64);
+      least && where % least != 0)
+    throw Error(ANYHAL_STATUS_UNSUPPORTED,
+                what + ": the address is not a multiple of " + std::to_string(least) + advice,
+                ANYHAL_REASON_ALIGNMENT);
+  auto owner = std::make_unique<Foreign>(Foreign{&device, 0, released, argument});
+  auto b = std::make_unique<Buffer>();
+  b->device = &device, b->bytes = bytes, b->host = static_cast<uint8_t*>(address);
+  b->purpose = ANYHAL_PURPOSE_ACTIVATIONS;
+  if (device.address_block) {
+    b->memory = device.address_block, b->offset = where;
+  } else {
+    const anyhal_memory_import import = {
+        sizeof(import), 0, ANYHAL_IMPORT_HOST_POINTER, device.compute_kind, where, 0, bytes, {0, 0}};
+    anyhal_memory_block block{};
+    block.size = sizeof(block);
+    ErrorRecord error;
+    check(device.table->memory_import(device.handle, &import, &block, error), error, what,
+          *device.instance);
+    b->memory = owner->block = block.memory;
+    if (!device.host_memory) b->host = nullptr;
+  }
+  b->deleter = Foreign::give_back, b->owner = owner.release();
+  return b.release();
+}
+
 void require_device(const ApiQueue& q, const Range& r, const char* argument) {
   if (&r.device() != q.core->device)
     invalid(std::string("the ") + argument + " is on " + r.device().name + ", the queue on " +
@@ -143,12 +214,12 @@ void write(ApiQueue& q, const Range& to, const void* source) {
   if (to.bytes == 0) return;
   if (q.core->device->host_memory) {
     const auto lock = settle(q, *to.buffer, true);
-    require_no_capture(q, "writing a buffer");
+    require_no_capture(q, "writing a buffer", to.buffer);
     std::memcpy(to.buffer->host + to.offset, source, to.bytes);
     return;
   }
   const auto lock = q.enter();
-  require_no_capture(q, "writing a buffer");
+  require_no_capture(q, "writing a buffer", to.buffer);
   // Stamped by the copy, so that the pool does not hand it out before that has run.
   const Staging staging(*q.core->device, to.bytes);
   std::memcpy(staging.buffer->host, source, to.bytes);
@@ -161,13 +232,13 @@ void read(ApiQueue& q, const Range& from, void* destination) {
   if (from.bytes == 0) return;
   if (device.host_memory) {
     const auto lock = settle(q, *from.buffer, false);
-    require_no_capture(q, "reading a buffer");
+    require_no_capture(q, "reading a buffer", from.buffer);
     std::memcpy(destination, from.buffer->host + from.offset, from.bytes);
     return;
   }
   const bool cell = from.buffer->cell;
   auto lock = q.enter();
-  require_no_capture(q, "reading a buffer");
+  require_no_capture(q, "reading a buffer", from.buffer);
   const Staging staging(device, cell ? from.buffer->bytes : from.bytes);
   const Operand source = cell ? Operand{data_of(*from.buffer), from.buffer} : from.operand;
   copy_bytes(*q.core, staging.operand(), source, cell ? from.buffer->bytes : from.bytes);
@@ -223,12 +294,14 @@ void copy_within(ApiQueue& q, const Range& to, const Range& from) {
       const auto lock = settle(q, *from.buffer, false);
     }
     const auto lock = settle(q, *to.buffer, true);
-    require_no_capture(q, "copying a buffer");
+    require_no_capture(q, "copying a buffer", from.buffer);
+    require_no_capture(q, "copying to a buffer", to.buffer);
     std::memcpy(to.buffer->host + to.offset, from.buffer->host + from.offset, to.bytes);
     return;
   }
   const auto lock = q.enter();
-  require_no_capture(q, "copying a buffer");
+  require_no_capture(q, "copying a buffer", from.buffer);
+  require_no_capture(q, "copying to a buffer", to.buffer);
   copy_bytes(*q.core, to.operand, from.operand, to.bytes);
 }
 
@@ -251,18 +324,20 @@ hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose, hal_buff
     Device& device = *q.core->device;
     device.require_alive();
     Buffer* b = allocate(q, bytes, purpose);
-    const anyhal_ref base = ref_of(device, {data_of(*b), b});
-    try {
-      *out_buffer = static_cast<hal_buffer*>(handles(Kind::kBuffer).add([&](Slot& slot) {
-        slot.object = b, slot.device = &device;
-        slot.memory = base.memory, slot.offset = base.offset;
-        slot.bytes = b->cell ? b->bytes : bytes;
-        slot.flags = 0;
-      }));
-    } catch (...) {
-      release(b);
-      throw;
-    }
+    *out_buffer = publish(b, b->cell ? b->bytes : bytes);
+  });
+}
+
+hal_status hal_buffer_import(hal_queue* queue, void* address, uint64_t bytes,
+                             void (*released)(void* argument), void* argument,
+                             hal_buffer** out_buffer, hal_error* error) {
+  return at_edge(error, [&] {
+    need(out_buffer, "out_buffer");
+    need(address, "address");
+    const Held<ApiQueue> q = queue_of(queue);
+    Device& device = *q->core->device;
+    device.require_alive();
+    *out_buffer = publish(import_host(device, address, bytes, released, argument), bytes);
   });
 }
 

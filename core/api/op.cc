@@ -432,7 +432,7 @@ hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* opera
   const hal_tensor *const first = operands[0], *const second = operands[1];
   Queue& queue = *q.core;
   if (__builtin_expect(!first, 0) || __builtin_expect(!second, 0) || __builtin_expect(q.cells, 0) ||
-      __builtin_expect(!queue.idles(), 0) || __builtin_expect(receipts_on(), 0))
+      __builtin_expect(receipts_on(), 0))
     return find_and_run(handle, given(), 0, error);
   const uint64_t head = head_word(op, input_count, operand_count, attributes_bytes);
   const uint32_t place = recent_place(op, *first, *second);
@@ -440,8 +440,8 @@ hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* opera
   anyhal_ref refs[kMaxOperands];
   queue.lock.lock();
   const PlanEntry* e = q.plans->table().recent[place].load(std::memory_order_acquire);
-  // Again, now that the release of queue or buffers waits for this lock.
-  if (__builtin_expect(!e, 0) || __builtin_expect(!Handles::holds(slot, handle), 0) ||
+  // The handle again, now that the release of queue or buffers waits for this lock.
+  if (__builtin_expect(!queue.idles(), 0) || __builtin_expect(!e, 0) || __builtin_expect(!Handles::holds(slot, handle), 0) ||
       __builtin_expect(!recall(*e, head, q.native, operands, input_count, operand_count, attributes,
                                attributes_bytes, refs),
                        0) ||

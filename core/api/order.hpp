@@ -56,7 +56,7 @@ void wait_in_pieces(Queue& queue, uint64_t value, uint64_t limit_ns);
 // Waits until the host may read (write) the bytes; the device's lock is held on return.
 std::unique_lock<std::recursive_mutex> settle(ApiQueue& queue, Buffer& buffer, bool for_write);
 
-// Throws where a graph is being captured on the queue.
-void require_no_capture(const ApiQueue& queue, const char* what);
+// Throws where a graph is being captured on the queue, or elsewhere and would write the buffer.
+void require_no_capture(const ApiQueue& queue, const char* what, const Buffer* buffer = nullptr);
 
 }  // namespace hal

@@ -85,6 +85,7 @@ void wait_for_all(ApiQueue& q, uint64_t limit_ns) {
   wait_in_pieces(*q.core, submitted(q), limit_ns);
   if (q.core->device->synchronous) return;
   std::lock_guard guard(q.lockable());
+  q.core->device->memory.collect_foreign();
   q.core->wait_all(limit_ns);
 }
 
@@ -131,10 +132,11 @@ std::unique_lock<std::recursive_mutex> settle(ApiQueue& q, Buffer& b, bool for_w
   return lock;
 }
 
-void require_no_capture(const ApiQueue& q, const char* what) {
-  if (q.core->capture)
-    invalid(std::string(what) + " on " + q.device->name +
-                ": a graph is being captured on this queue; end it first",
+void require_no_capture(const ApiQueue& q, const char* what, const Buffer* buffer) {
+  const bool own = q.core->capture;
+  if (own || (buffer && buffer->captured))
+    invalid(std::string(what) + " on " + q.device->name + ": a graph is being captured " +
+                (own ? "on this queue" : "that writes the buffer") + "; end it first",
             HAL_REASON_CAPTURE);
 }
 

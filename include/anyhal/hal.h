@@ -186,6 +186,21 @@ typedef enum hal_purpose {
 HAL_EXPORT hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose,
                                 hal_buffer** out_buffer, hal_error* error);
 
+/* Memory of the application's as a buffer, without a copy.
+ *
+ * Units    bytes.
+ * Memory   address stays the caller's, who keeps it alive until `released` (may be NULL) was called
+ *          with `argument`: once, after hal_free and the last use, on the thread of whatever call
+ *          sees that, hal_queue_wait for everything at the latest; at once from hal_free where
+ *          nothing is pending. Of a device that was lost memory is never given back.
+ * Order    the caller orders its own accesses: hal_queue_wait first.
+ * Threads  `released` may make any call.
+ * Errors   UNSUPPORTED  ALIGNMENT or MEMORY_KIND: the device cannot work on it where it is; nothing
+ *                       is copied in silence: use hal_alloc and hal_buffer_write */
+HAL_EXPORT hal_status hal_buffer_import(hal_queue* queue, void* address, uint64_t bytes,
+                                        void (*released)(void* argument), void* argument,
+                                        hal_buffer** out_buffer, hal_error* error);
+
 /* Ends a buffer's life in stream order.
  *
  * Memory   NULL is allowed and does nothing. The bytes are handed out again only after the work
@@ -359,6 +374,63 @@ HAL_EXPORT hal_status hal_queue_reached(hal_queue* queue, uint64_t value, int32_
  *          INVALID_ARGUMENT  the value was not submitted */
 HAL_EXPORT hal_status hal_queue_wait(hal_queue* queue, uint64_t value, uint64_t limit_ns,
                                      hal_error* error);
+
+/* Native work: what the library does not offer, with the vendor's own means. */
+
+typedef enum hal_native_type {
+  HAL_NATIVE_HOST = 1, /* the calling thread */
+  HAL_NATIVE_CUDA_STREAM = 2,
+  HAL_NATIVE_HIP_STREAM = 3,
+  HAL_NATIVE_CL_QUEUE = 4,
+  HAL_NATIVE_VK_COMMAND_BUFFER = 5,
+} hal_native_type;
+
+/* What a callback gets. */
+typedef struct hal_native {
+  uint32_t size;
+  uint32_t type;            /* hal_native_type */
+  uint64_t handle;          /* of the vendor's queue; 0 for the host */
+  const uint64_t* operands; /* the buffers' addresses or vendor's handles, as they were named */
+  uint32_t operand_count;
+  uint32_t reserved;
+} hal_native;
+
+/* Returns 0, or a hal_status that hal_queue_native then returns. */
+typedef int32_t (*hal_native_fn)(void* argument, const hal_native* native);
+
+enum { HAL_ACCESS_READ = 1, HAL_ACCESS_WRITE = 2 };
+
+/* Puts work of the caller's own among the queue's calls.
+ *
+ * Memory   `buffers` are all that the work touches and `access` (HAL_ACCESS_...) how; at most
+ *          HAL_OPERANDS_MAX.
+ * Order    the callback runs once, before return. It queues its work on the queue that it is shown
+ *          and does not wait; on the host it is the work itself. Behind the queue's earlier calls
+ *          and other queues' work on the same bytes, before later ones.
+ * Threads  other threads' calls on the queue wait; the callback may make calls.
+ * Errors   UNSUPPORTED       the backend has no queue to show
+ *          INVALID_ARGUMENT  a frozen buffer written; another device's; or CAPTURE
+ *          what the callback returns */
+HAL_EXPORT hal_status hal_queue_native(hal_queue* queue, hal_native_fn callback, void* argument,
+                                       hal_buffer* const* buffers, const uint32_t* access,
+                                       uint32_t count, hal_error* error);
+
+/* The vendor's handle behind an object. `size` is set by the caller. */
+typedef struct hal_native_handle {
+  uint32_t size;
+  uint32_t type; /* the backend's own number, hal_native_type for queues */
+  uint64_t handle;
+  uint64_t offset_bytes; /* of a buffer, in the memory behind `handle` */
+  uint32_t owned;        /* 1: the caller ends it by the vendor's means; 0: it lives with the object */
+  uint32_t reserved;
+} hal_native_handle;
+
+/* Shows it for a device, queue or buffer.
+ *
+ * Order    none: hal_queue_native orders. A queue that failed gets another handle.
+ * Errors   UNSUPPORTED  nothing is behind this kind of object */
+HAL_EXPORT hal_status hal_native_handle_of(const void* object, hal_native_handle* out_handle,
+                                           hal_error* error);
 
 /* Graphs. */
 

@@ -35,6 +35,38 @@ def test_the_plan_table_is_emptied_while_threads_read_it(build: Build, play: Pla
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
 
 
+# scenario -> the devices that lack what it asks for, with the reason
+LACKING = {
+    "native": {"mode=async": "none"},
+    "handles": {"cpu": "none", "cpu_ref": "none", "dayone": "none"}
+    | dict.fromkeys(["mode=sync", "mode=sync; addresses=off", "memory=cell"], "none"),
+    "import": dict.fromkeys(["mode=async", "memory=cell"], "memory_kind"),
+    "capture": {},
+}
+
+
+@pytest.mark.parametrize("scenario", LACKING)
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_way_around_on_a_device(build: Build, play: Play, device: str, scenario: str) -> None:
+    done = play([build("native.c"), device, scenario])
+    lacks = LACKING[scenario].get(device)
+    wanted = f"unsupported {lacks}\n" if lacks else "ok\n"
+    assert (done.stdout, done.returncode) == (wanted, 0), done.stderr
+
+
+@pytest.mark.parametrize("scenario", LACKING)
+@pytest.mark.parametrize(
+    "script", ["mode=sync", "mode=sync; addresses=off", "mode=async", "memory=cell"]
+)
+def test_the_way_around_on_any_kind_of_device(
+    build: Build, play: Play, registry: Registry, script: str, scenario: str
+) -> None:
+    done = play([build("native.c"), "fake", scenario], registry(script))
+    lacks = LACKING[scenario].get(script)
+    wanted = f"unsupported {lacks}\n" if lacks else "ok\n"
+    assert (done.stdout, done.returncode) == (wanted, 0), done.stderr
+
+
 RACES = {"cpu": 2000, "cpu_ref": 1000}
 
 
