@@ -291,7 +291,8 @@ anyhal_status enqueue_native(Queue& queue, Answered& answered, const Operand* op
   }
   if (!device.synchronous || !device.host_memory) return ANYHAL_STATUS_UNSUPPORTED;
   uint64_t addresses[kMaxOperands];
-  for (uint32_t i = 0; i < count; ++i) addresses[i] = reinterpret_cast<uint64_t>(operands[i].buffer->host);
+  for (uint32_t i = 0; i < count; ++i)
+    addresses[i] = reinterpret_cast<uint64_t>(operands[i].buffer->host);
   const anyhal_native_queue native = {sizeof(native), ANYHAL_NATIVE_HOST, 0, addresses, count, 0};
   return Answered::call(&answered, &native);
 }

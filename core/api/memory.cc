@@ -170,7 +170,8 @@ Buffer* import_host(Device& device, void* address, uint64_t bytes, void (*releas
     b->memory = device.address_block, b->offset = where;
   } else {
     const anyhal_memory_import import = {
-        sizeof(import), 0, ANYHAL_IMPORT_HOST_POINTER, device.compute_kind, where, 0, bytes, {0, 0}};
+        sizeof(import), 0,     ANYHAL_IMPORT_HOST_POINTER, device.compute_kind, where, 0,
+        bytes,          {0, 0}};
     anyhal_memory_block block{};
     block.size = sizeof(block);
     ErrorRecord error;

@@ -52,9 +52,8 @@ hal_status hal_queue_native(hal_queue* queue, hal_native_fn callback, void* argu
     for (uint32_t i = 0; i < count; ++i) {
       const std::string argument_name = "buffers[" + std::to_string(i) + "]";
       bool frozen = false;
-      held[i] = hold_of<Buffer>(buffers[i], Kind::kBuffer, argument_name.c_str(), [&](Slot& slot) {
-        frozen = slot.flags & OperandWord::kFrozen;
-      });
+      held[i] = hold_of<Buffer>(buffers[i], Kind::kBuffer, argument_name.c_str(),
+                                [&](Slot& slot) { frozen = slot.flags & OperandWord::kFrozen; });
       const std::string where = "native work on " + q->device->name + ": " + argument_name;
       if (held[i]->device != q->core->device) invalid(where + " is on " + held[i]->device->name);
       if (access[i] == 0 || access[i] > (HAL_ACCESS_READ | HAL_ACCESS_WRITE))

@@ -441,7 +441,8 @@ hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* opera
   queue.lock.lock();
   const PlanEntry* e = q.plans->table().recent[place].load(std::memory_order_acquire);
   // The handle again, now that the release of queue or buffers waits for this lock.
-  if (__builtin_expect(!queue.idles(), 0) || __builtin_expect(!e, 0) || __builtin_expect(!Handles::holds(slot, handle), 0) ||
+  if (__builtin_expect(!queue.idles(), 0) || __builtin_expect(!e, 0) ||
+      __builtin_expect(!Handles::holds(slot, handle), 0) ||
       __builtin_expect(!recall(*e, head, q.native, operands, input_count, operand_count, attributes,
                                attributes_bytes, refs),
                        0) ||

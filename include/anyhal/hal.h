@@ -332,10 +332,9 @@ HAL_EXPORT hal_status hal_tensor_broadcast(const hal_tensor* tensor, int32_t ran
  * Order    queued behind the queue's earlier work and behind other queues' work on the same bytes.
  *          The first call of a signature prepares a plan, later ones find it.
  * Errors   INVALID_ARGUMENT  unknown op, wrong number of operands, shapes that do not fit, ALIASING
- *          UNSUPPORTED       the device has no kernel. POLICY: it has one that gave wrong answers in
- *                            the self-test, by the registry file. NEEDS_POLICY: the op could be decomposed or
- *                            its operands copied, which Python's policy does and this interface
- *                            never; else the backend's own reason
+ *          UNSUPPORTED       the device has no kernel. POLICY: it has one that gave wrong answers
+ * in the self-test, by the registry file. NEEDS_POLICY: the op could be decomposed or its operands
+ * copied, which Python's policy does and this interface never; else the backend's own reason
  *          OUT_OF_MEMORY     nothing was queued */
 HAL_EXPORT hal_status hal_op(hal_queue* queue, uint32_t op, const hal_tensor* const* operands,
                              uint32_t input_count, uint32_t operand_count, const void* attributes,
@@ -431,7 +430,7 @@ typedef struct hal_native_handle {
   uint32_t type; /* the backend's own number, hal_native_type for queues */
   uint64_t handle;
   uint64_t offset_bytes; /* of a buffer, in the memory behind `handle` */
-  uint32_t owned;        /* 1: the caller ends it by the vendor's means; 0: it lives with the object */
+  uint32_t owned; /* 1: the caller ends it by the vendor's means; 0: it lives with the object */
   uint32_t reserved;
 } hal_native_handle;
 

@@ -149,7 +149,8 @@ static void capture(void) {
   GOOD(hal_buffer_read(other, c.buffer, 0, &value, 4, error));
   BAD(INVALID_ARGUMENT, CAPTURE, hal_buffer_read(queue, c.buffer, 0, &value, 4, error));
   BAD(INVALID_ARGUMENT, CAPTURE, hal_buffer_read(other, b.buffer, 0, &value, 4, error));
-  BAD(INVALID_ARGUMENT, CAPTURE, hal_buffer_write(other, b.buffer, 0, values, sizeof values, error));
+  BAD(INVALID_ARGUMENT, CAPTURE,
+      hal_buffer_write(other, b.buffer, 0, values, sizeof values, error));
   BAD(INVALID_ARGUMENT, CAPTURE,
       hal_buffer_copy(other, c.buffer, 0, b.buffer, 0, bytes_of(&b), error));
   GOOD(hal_graph_end(graph, error));

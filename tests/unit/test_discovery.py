@@ -138,7 +138,9 @@ def test_sec_02_a_link_counts_with_the_folder_that_it_lies_in(tmp_path: Path) ->
     ways = [shared / "link", mine / "link", mine / "way" / "link", mine / ".." / "shared" / "link"]
     assert [writable_by_others(way) for way in ways] == [""] * 4
     shared.chmod(0o777)
-    assert [writable_by_others(way) for way in ways] == [f"{shared} can be written by everybody"] * 4
+    assert [writable_by_others(way) for way in ways] == [
+        f"{shared} can be written by everybody"
+    ] * 4
     assert writable_by_others(real / "file") == ""
     (real / "round").symlink_to("round")
     with pytest.raises(OSError, match="symbolic links"):
