@@ -333,11 +333,8 @@ void run_native(Queue& queue, anyhal_native_fn callback, void* argument, const O
   }
   const std::string what = "native work on " + device.name;
   if (answered.called && answered.own != ANYHAL_STATUS_OK)
-    throw Error(answered.own > 0 && answered.own <= ANYHAL_STATUS_INTERNAL
-                    ? answered.own
-                    : ANYHAL_STATUS_EXECUTION_FAILED,
-                what + ": the callback answered " + std::to_string(answered.own) +
-                    "; what it wrote is its own to know");
+    throw Error(answered.own, what + ": the callback answered " + status_name(answered.own) +
+                                  "; what it wrote is its own to know");
   if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
   if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
   check(status, error, what, *device.instance);

@@ -16,7 +16,9 @@ struct Callback {
     const auto& c = *static_cast<const Callback*>(self);
     const hal_native shown = {sizeof(shown),    native->type,          native->handle,
                               native->operands, native->operand_count, 0};
-    return anyhal_status(c.fn(c.argument, &shown));
+    const int32_t answer = c.fn(c.argument, &shown);
+    const bool known = answer >= HAL_STATUS_OK && answer <= HAL_STATUS_INTERNAL;
+    return known ? anyhal_status(answer) : ANYHAL_STATUS_EXECUTION_FAILED;
   }
 };
 

@@ -404,7 +404,8 @@ typedef struct hal_native {
   uint32_t reserved;
 } hal_native;
 
-/* Returns 0, or a hal_status that hal_queue_native then returns. */
+/* Returns 0, or a hal_status that hal_queue_native then returns; another number counts as
+ * EXECUTION_FAILED. */
 typedef int32_t (*hal_native_fn)(void* argument, const hal_native* native);
 
 enum { HAL_ACCESS_READ = 1, HAL_ACCESS_WRITE = 2 };
