@@ -68,6 +68,14 @@ std::vector<Queue*> Device::queues() {
   return queues_;
 }
 
+std::vector<Queue*> Device::busy_queues() {
+  std::lock_guard guard(queues_lock_);
+  std::vector<Queue*> busy;
+  for (Queue* q : queues_)
+    if (q->lock.is_locked()) busy.push_back(q);
+  return busy;
+}
+
 void Device::add_queue(Queue* made) {
   std::lock_guard guard(queues_lock_);
   queues_.push_back(made);

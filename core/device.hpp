@@ -49,6 +49,8 @@ struct HAL_API Device {
   // Every queue made so far; none is ever destroyed.
   std::vector<Queue*> queues();
   void add_queue(Queue* made);
+  // Those in a call at this moment; no allocation where there is none.
+  std::vector<Queue*> busy_queues();
   // Devices with queues of their own: what is known of hazards and progress changes under this.
   std::recursive_mutex order;
   std::mutex packing;  // of a constant: one thread makes the copy, others find it

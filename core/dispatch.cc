@@ -262,6 +262,91 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
   if (!device.synchronous) stamp(shape, operands, queue, value);
 }
 
+namespace {
+
+// What the queue answers for a native call, and what the callback itself answered.
+struct Answered {
+  anyhal_native_fn callback;
+  void* argument;
+  bool called = false;
+  anyhal_status own = ANYHAL_STATUS_OK;
+
+  static anyhal_status call(void* self, const anyhal_native_queue* native) {
+    auto& a = *static_cast<Answered*>(self);
+    a.called = true;
+    return a.own = a.callback(a.argument, native);
+  }
+};
+
+anyhal_status enqueue_native(Queue& queue, Answered& answered, const Operand* operands,
+                             const bool* written, uint32_t count, anyhal_error* error) {
+  Device& device = *queue.device;
+  if (device.instance->has_queue_native) {
+    anyhal_native_operand native[kMaxOperands];
+    for (uint32_t i = 0; i < count; ++i)
+      native[i] = {ref_of(device, operands[i]),
+                   uint32_t(ANYHAL_ACCESS_READ | (written[i] ? ANYHAL_ACCESS_WRITE : 0)), 0};
+    return device.table->queue_native(queue.handle, Answered::call, &answered, native, count,
+                                      error);
+  }
+  if (!device.synchronous || !device.host_memory) return ANYHAL_STATUS_UNSUPPORTED;
+  uint64_t addresses[kMaxOperands];
+  for (uint32_t i = 0; i < count; ++i)
+    addresses[i] = reinterpret_cast<uint64_t>(operands[i].buffer->host);
+  const anyhal_native_queue native = {sizeof(native), ANYHAL_NATIVE_HOST, 0, addresses, count, 0};
+  return Answered::call(&answered, &native);
+}
+
+}  // namespace
+
+void run_native(Queue& queue, anyhal_native_fn callback, void* argument, const Operand* operands,
+                const bool* written, uint32_t count) {
+  Device& device = *queue.device;
+  device.require_alive();
+  Plan shape;  // only its operand counts matter to order() and stamp()
+  Operand sorted[kMaxOperands];
+  for (const bool output : {false, true}) {
+    for (uint32_t i = 0; i < count; ++i)
+      if (written[i] == output) sorted[shape.operand_count++] = operands[i];
+    if (!output) shape.input_count = shape.operand_count;
+  }
+  if (!device.synchronous) {
+    order(shape, sorted, queue);
+    hold_depth(queue);
+  }
+  // The lock cannot be held, since the callback may call on this queue: who comes later finds the
+  // general path, and who came before is through when the lock was free once.
+  struct Aside {
+    explicit Aside(Queue& q) : queue(q) {
+      queue.plain = false;
+      queue.lock.lock(), queue.lock.unlock();
+    }
+    ~Aside() { queue.update_plain(); }
+    Queue& queue;
+  };
+  Answered answered{callback, argument};
+  ErrorRecord error;
+  anyhal_status status;
+  {
+    const Aside aside(queue);
+    status = enqueue_native(queue, answered, operands, written, count, error);
+  }
+  const std::string what = "native work on " + device.name;
+  if (answered.called && answered.own != ANYHAL_STATUS_OK)
+    throw Error(answered.own, what + ": the callback answered " + status_name(answered.own) +
+                                  "; what it wrote is its own to know");
+  if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
+  check(status, error, what, *device.instance);
+  uint64_t value;
+  {
+    std::lock_guard guard(queue.lock);
+    value = queue.accept();
+    if (device.synchronous) queue.completed.store(value);
+  }
+  if (!device.synchronous) stamp(shape, sorted, queue, value);
+}
+
 // ---- receipts
 
 std::atomic<bool> g_receipts{false};

@@ -66,6 +66,13 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
 // Bytes from one buffer to another of the same device, queued.
 HAL_API void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t bytes);
 
+// Work of the caller's own among a queue's calls: `operands` are what it touches, `written` says
+// which of them it writes. The callback runs before return and under no lock of the queue, which
+// takes the general path meanwhile. Where the backend has no native queue and computes in host
+// memory, the callback is the work itself.
+HAL_API void run_native(Queue& queue, anyhal_native_fn callback, void* argument,
+                        const Operand* operands, const bool* written, uint32_t count);
+
 // ---- receipts
 
 struct Receipt {

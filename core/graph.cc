@@ -61,16 +61,25 @@ void Graph::record(Plan& plan, const Operand* operands) {
     operands_.push_back(operands[i]);
     Buffer* buffer = operands[i].buffer;  // null: absent, or without elements
     hold(buffer);
-    if (buffer && i >= plan.input_count && buffer->purpose == ANYHAL_PURPOSE_ARENA)
-      buffer->unwritten = !launched_;
+    if (!buffer || i < plan.input_count) continue;
+    if (buffer->purpose == ANYHAL_PURPOSE_ARENA) buffer->unwritten = !launched_;
+    written_.push_back(buffer);
+    buffer->captured.fetch_add(1, std::memory_order_relaxed);
   }
   plan_workspace_bytes_ = std::max(plan_workspace_bytes_, plan.workspace_bytes);
 }
 
-void Graph::end() {
+// The queue runs calls again, and what the capture would write is the host's to read.
+void Graph::stop() {
   capturing = false;
   queue->capture = nullptr;
   queue->update_plain();
+  for (Buffer* b : written_) b->captured.fetch_sub(1, std::memory_order_relaxed);
+  written_.clear();
+}
+
+void Graph::end() {
+  stop();
   Device& device = *queue->device;
   if (plan_workspace_bytes_)
     plan_workspace_ = device.memory.alloc(plan_workspace_bytes_, ANYHAL_PURPOSE_ARENA, queue);
@@ -88,9 +97,7 @@ void Graph::end() {
 }
 
 void Graph::abort() {
-  capturing = false;
-  queue->capture = nullptr;
-  queue->update_plain();
+  stop();
   forget();
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <thread>
 #include <vector>
 
 #include "core/dispatch.hpp"
@@ -26,6 +27,7 @@ struct HAL_API Graph {
 
   Queue* queue;
   bool capturing = true;
+  const std::thread::id thread = std::this_thread::get_id();  // that captures
   size_t size() const { return nodes_.size(); }
 
  private:
@@ -37,6 +39,7 @@ struct HAL_API Graph {
   };
   bool launched_ = false;
   void forget();
+  void stop();
   void launch_ordered();
 
   std::vector<Step> nodes_;
@@ -44,6 +47,7 @@ struct HAL_API Graph {
   std::vector<Operand> operands_;
   std::vector<anyhal_call> calls_;
   std::vector<Buffer*> held_;
+  std::vector<Buffer*> written_;  // by what was captured, until the capture ends; all held
   std::vector<Buffer*> workspaces_;
   Buffer* plan_workspace_ = nullptr;
   uint64_t plan_workspace_bytes_ = 0;

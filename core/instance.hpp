@@ -28,7 +28,8 @@ struct HAL_API Instance {
   anyhal_services services{};
   anyhal_reply reply{};
   anyhal_table table{};  // our copy: absent optional slots answer UNSUPPORTED
-  bool has_queue_wait = false, has_device_query = false, has_constant_pack = false;
+  bool has_queue_wait = false, has_device_query = false, has_constant_pack = false,
+       has_queue_native = false;
   std::mutex mutex;
   std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note
 
@@ -37,9 +38,11 @@ struct HAL_API Instance {
 };
 
 // Opens, finds the entry, negotiates and checks. Throws Error with `stage` set: open, entry,
-// negotiate, fingerprint or init.
+// negotiate, fingerprint or init. `copy`, where given, is what is opened in place of `path`, which
+// messages name.
 HAL_API Instance* load_instance(const std::string& path, const std::string& name,
-                                std::vector<std::pair<std::string, std::string>> settings);
+                                std::vector<std::pair<std::string, std::string>> settings,
+                                const std::string& copy = {});
 // The least grave level that `log` prints: 0 debug, 1 info, 2 warning, 3 error, 4 nothing.
 HAL_API void set_log_level(int level);
 // Every instance of the process, in the order of loading.

@@ -178,6 +178,7 @@ void take_table(Instance& in) {
   in.has_queue_wait = t.queue_wait;
   in.has_device_query = t.device_query;
   in.has_constant_pack = t.constant_pack;
+  in.has_queue_native = t.queue_native;
   stub(t.queue_create), stub(t.queue_signal), stub(t.queue_wait), stub(t.host_wait);
   stub(t.queue_copy), stub(t.device_query), stub(t.memory_map), stub(t.memory_import);
   stub(t.constant_pack), stub(t.queue_fill), stub(t.queue_notify), stub(t.graph_prepare);
@@ -230,19 +231,22 @@ std::vector<Instance*> all_instances() {
 }
 
 Instance* load_instance(const std::string& path, const std::string& name,
-                        std::vector<std::pair<std::string, std::string>> settings) {
+                        std::vector<std::pair<std::string, std::string>> settings,
+                        const std::string& copy) {
   auto owned = std::make_unique<Instance>();
   Instance& in = *owned;
   in.name = name, in.path = path, in.settings = std::move(settings);
   // Constructors of a library can change how the host computes (flush to zero); put it back.
   std::fenv_t floating;
   std::fegetenv(&floating);
-  in.library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  in.library = dlopen((copy.empty() ? path : copy).c_str(), RTLD_NOW | RTLD_LOCAL);
   std::fesetenv(&floating);
   if (!in.library) {
-    const char* why = dlerror();
-    refuse("open", ANYHAL_STATUS_NOT_FOUND, in,
-           std::string("the system's loader says: ") + (why ? why : "unknown"));
+    const char* said = dlerror();
+    std::string why = said ? said : "unknown";
+    if (const size_t at = why.find(copy); !copy.empty() && at != std::string::npos)
+      why.replace(at, copy.size(), path);  // the copy's name says nothing to anybody
+    refuse("open", ANYHAL_STATUS_NOT_FOUND, in, "the system's loader says: " + why);
   }
   auto entry = reinterpret_cast<anyhal_backend_main_fn>(dlsym(in.library, ANYHAL_ENTRY_SYMBOL));
   if (!entry)

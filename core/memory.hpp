@@ -43,7 +43,8 @@ struct Buffer {
   bool constant = false;
   bool cell = false;
   bool owns_block = false;
-  bool unwritten = false;  // made by a graph that has not been launched
+  bool unwritten = false;             // made by a graph that has not been launched
+  std::atomic<uint32_t> captured{0};  // graphs being captured that write it
   Device* device = nullptr;
   uint64_t memory = 0;      // block handle
   uint64_t offset = 0;      // of the first byte in the block

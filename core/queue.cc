@@ -40,20 +40,33 @@ uint64_t Queue::signal() {
   return signalled;
 }
 
+// `lock` is held, and `handle` is the one that failed.
 void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
-  std::lock_guard guard(lock);
   // Signals are rarer than calls: what follows the last value reached is lost, from there on.
   const uint64_t first = std::max<uint64_t>(completed.load(), state.completed) + 1;
   failures.push_back(
       {std::min(first, submitted.load()), submitted, said(error, *device->instance)});
   // A failed queue is dead: make another, so that unrelated work goes on.
-  ErrorRecord ignored;
-  device->table->release(device->instance->reply.self, ANYHAL_OBJECT_QUEUE,
-                         reinterpret_cast<uint64_t>(handle), 0, ignored);
+  dead_.push_back(handle);
   handle = nullptr;
-  make_handle(*this);
+  try {
+    make_handle(*this);
+  } catch (const Error& e) {
+    device->lose("a queue of it died and no other could be made: " + e.text);
+  }
   completed.store(submitted);
   signalled = submitted;
+}
+
+// A thread has ended its wait; `lock` is held.
+void Queue::leave() {
+  if (--waiting_) return;
+  for (anyhal_queue* one : dead_) {
+    ErrorRecord ignored;
+    device->table->release(device->instance->reply.self, ANYHAL_OBJECT_QUEUE,
+                           reinterpret_cast<uint64_t>(one), 0, ignored);
+  }
+  dead_.clear();
 }
 
 bool Queue::poll(uint64_t value, uint64_t limit_ns) {
@@ -63,7 +76,21 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   state.size = sizeof(state);
   ErrorRecord error;
   device->counters.host_waits.fetch_add(1, std::memory_order_relaxed);
-  const anyhal_status status = device->table->host_wait(handle, value, limit_ns, &state, error);
+  std::unique_lock guard(lock);
+  // Signalled to a handle that has died since: that took note of all that was submitted.
+  if (completed.load(std::memory_order_relaxed) >= value) return true;
+  anyhal_queue* const asked = handle;
+  ++waiting_;
+  guard.unlock();
+  const anyhal_status status = device->table->host_wait(asked, value, limit_ns, &state, error);
+  guard.lock();
+  const bool died =
+      // Memory that ran out after acceptance is a failed run: the queue is dead all the same.
+      status == ANYHAL_STATUS_EXECUTION_FAILED || status == ANYHAL_STATUS_OUT_OF_MEMORY;
+  if (died && asked == handle) fail(state, error.record);  // of several that wait, one takes note
+  leave();
+  guard.unlock();
+  if (died) return true;
   if (status == ANYHAL_STATUS_OK) {
     uint64_t seen = completed.load();
     const uint64_t now = std::max(value, std::min(state.completed, submitted.load()));
@@ -72,11 +99,6 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
     return true;
   }
   if (status == ANYHAL_STATUS_TIMEOUT) return false;
-  // Memory that ran out after acceptance is a failed run: the queue is dead all the same.
-  if (status == ANYHAL_STATUS_EXECUTION_FAILED || status == ANYHAL_STATUS_OUT_OF_MEMORY) {
-    fail(state, error.record);
-    return true;
-  }
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
     device->lose(error.record);
     device->require_alive();
@@ -133,7 +155,7 @@ void Queue::wait_for(Queue& source, uint64_t value) {
   source.signal();  // never a wait before its signal
   if (!device->synchronous && source.device->instance == device->instance &&
       device->instance->has_queue_wait) {
-    std::lock_guard guard(lock);
+    const std::scoped_lock guard(lock, source.lock);  // the source's handle stays as well
     ErrorRecord error;
     const anyhal_status status = device->table->queue_wait(handle, source.handle, value, error);
     if (status == ANYHAL_STATUS_OK) return;

@@ -59,6 +59,10 @@ struct HAL_API Queue {
  private:
   bool poll(uint64_t value, uint64_t limit_ns);
   void fail(const anyhal_queue_state& state, const anyhal_error& error);
+  void leave();
+  // Both with `lock` held. A dead handle is released when no thread waits on one any more.
+  uint32_t waiting_ = 0;
+  std::vector<anyhal_queue*> dead_;
 };
 
 // Waits until the bytes may be read (or written: also readers) by the host.

@@ -158,7 +158,7 @@ void open(Instance& instance, Device& device, uint64_t* out_address_block) {
   device.lost = false;
   device.alive = true;
   *out_address_block = 0;
-  if (instance.script.async || instance.script.cell) return;
+  if (instance.script.async || instance.script.cell || !instance.script.addresses) return;
   device.address_block = std::make_unique<Block>();
   device.address_block->kind = ANYHAL_OBJECT_MEMORY;
   device.address_block->device = &device;

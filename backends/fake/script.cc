@@ -360,6 +360,7 @@ const std::map<std::string_view, Setter>& keys() {
       {"mode", choice(&Script::async, "sync", "async")},
       {"compute", choice(&Script::compute, "off", "on")},
       {"rebind", choice(&Script::rebind, "off", "on")},
+      {"addresses", choice(&Script::addresses, "off", "on")},
       {"wrong", ops_into(&Script::wrong)},
       {"hang", ops_into(&Script::hang)},
       {"dense", ops_into(&Script::dense)},

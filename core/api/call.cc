@@ -168,6 +168,19 @@ OpDesc describe_call(Device& device, const OpRow& row, const Given& g, const Ope
   return desc;
 }
 
+Refusal quarantine(const ApiDevice& device, const OpRow& row, const OpDesc& desc) {
+  const std::vector<WrongCell>& wrong = device.backend->row.quarantined;
+  if (wrong.empty()) return {};
+  const auto first = std::find_if(desc.operands.begin(), desc.operands.end(),
+                                  [](const auto& o) { return !(o.flags & ANYHAL_TENSOR_ABSENT); });
+  if (first == desc.operands.end()) return {};
+  for (const WrongCell& cell : wrong)
+    if (cell.op == row.name && cell.dtype == dtype_short(first->dtype) &&
+        cell.arch == device.listed.info.arch)
+      return {ANYHAL_REASON_POLICY, cell.why + "; use another device"};
+  return {};
+}
+
 Refusal judge(const OpRow& row, const OpDesc& desc, const Verdict& v) {
   if (v.support == ANYHAL_SUPPORT_NO) {
     const std::string said = std::string("the device has no kernel for it (reason ") +

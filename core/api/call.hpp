@@ -53,6 +53,8 @@ struct Refusal {
   int32_t reason = HAL_REASON_NONE;
   std::string text;
 };
+// A cell that gave wrong answers in the self-test, by the registry file.
+Refusal quarantine(const ApiDevice& device, const OpRow& row, const OpDesc& desc);
 Refusal judge(const OpRow& row, const OpDesc& desc, const Verdict& verdict);
 
 }  // namespace hal

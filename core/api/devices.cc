@@ -2,14 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/api/devices.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cstring>
 #include <tuple>
 
 #include "core/api/names.hpp"
-#include "core/api/sha256.hpp"
+#include "core/api/trust.hpp"
 #include "core/process.hpp"
 
 namespace hal {
@@ -27,38 +25,43 @@ State& state() {
   return *s;
 }
 
+constexpr const char* kAgain = "; run `anyhal devices --write-registry`";
+
 [[noreturn]] void refuse(const Registered& row, anyhal_status status, int32_t reason,
                          const std::string& why) {
   throw Error(status, "backend '" + row.name + "' was not loaded from " + row.path + ": " + why,
               reason);
 }
 
-// The file is still the one that Python found and trusted.
-void require_trusted(const Registered& row) {
-  const std::string again = "; run `anyhal devices --write-registry`";
+// What the registry says of a backend may allow it to be opened.
+void require_allowed(const Registered& row) {
   const std::string abi = std::to_string(ANYHAL_ABI_MAJOR) + "." + std::to_string(ANYHAL_ABI_MINOR);
   if (row.state == kStates[std::size(kStates) - 1])
     refuse(row, ANYHAL_STATUS_UNSUPPORTED, HAL_REASON_STATE,
-           "it is quarantined: it failed a check on this machine; repair it" + again);
+           std::string("it is quarantined: it failed a check on this machine; repair it") + kAgain);
   if (row.abi != abi)
     refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_NONE,
            "it is for contract " + row.abi + ", this core loads " + abi + " only; rebuild it");
-  struct stat info;
-  if (stat(row.path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
-    refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE,
-           "there is no such file; install it" + again);
-  const std::string writer = writable_by_others(row.path, false);
-  if (!writer.empty())
-    refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_UNTRUSTED,
-           writer + "; take that right away (chmod go-w)");
-  const std::string hash = sha256_of_file(row.path);
-  if (hash.empty())
-    refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE,
-           std::string("it cannot be read: ") + std::strerror(errno) + "; repair it");
-  if (hash != row.sha256)
-    refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_HASH,
-           "its hash " + hash.substr(0, 16) + " is not the registered " + row.sha256.substr(0, 16) +
-               ": it was changed; install it again, or trust it" + again);
+}
+
+// A private copy of the file, which is still the one that Python found and trusted. What was hashed
+// is what will be opened: the file is opened once, and the copy is sealed.
+Sealed trusted_copy(const Registered& row) {
+  try {
+    Sealed copy = seal(open_trusted(row.path, false), row.path.substr(row.path.rfind('/') + 1));
+    if (copy.sha256 != row.sha256)
+      refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_HASH,
+             "its hash " + copy.sha256.substr(0, 16) + " is not the registered " +
+                 row.sha256.substr(0, 16) + ": it was changed; install it again, or trust it" +
+                 kAgain);
+    open_neighbours(copy, row.path);
+    return copy;
+  } catch (const NotOpened& e) {
+    if (e.why == NotOpened::kUntrusted)
+      refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_UNTRUSTED,
+             e.text + "; take that right away (chown, chmod go-w)");
+    refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE, e.text + "; install it" + kAgain);
+  }
 }
 
 std::string identity_of(const anyhal_device_info& info) {
@@ -92,8 +95,12 @@ void add_devices(ApiBackend& b) {
 void load(ApiBackend& b) {
   if (std::exchange(b.tried, true)) return;
   try {
-    require_trusted(b.row);
-    b.instance = load_instance(b.row.path, b.row.name, b.row.settings);
+    require_allowed(b.row);
+    Sealed copy = trusted_copy(b.row);
+    const std::string name = copy.path();
+    // Open for good: the loader knows libraries by name, and no other may get this one.
+    copy.memory.keep();
+    b.instance = load_instance(b.row.path, b.row.name, b.row.settings, name);
     add_devices(b);
   } catch (const Error& why) {
     b.refusal = why;
@@ -284,7 +291,7 @@ std::vector<std::string> refusals() {
 }
 
 ApiDevice& api_of(const void* device) {
-  return *static_cast<ApiDevice*>(slot_of(device, Kind::kDevice, "device").object);
+  return *slot_of(device, Kind::kDevice, "device").as<ApiDevice>();
 }
 
 }  // namespace hal

@@ -16,6 +16,7 @@
 namespace hal {
 
 struct ApiBackend;
+struct ApiQueue;
 
 // A device that a backend lists; opened by the first queue or question about an op.
 struct ApiDevice {
@@ -31,7 +32,8 @@ struct ApiDevice {
 
   PlanTable plans;
   std::mutex spare_mutex;
-  std::vector<Queue*> spare_queues;  // released ones
+  size_t queue_count = 0;
+  std::vector<ApiQueue*> spare_queues;  // released ones, with room for all
 
  private:
   std::atomic<Device*> native_{nullptr};

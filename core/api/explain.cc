@@ -24,6 +24,8 @@ Outcome ask(ApiDevice& api, const OpRow& row, const Given& g) {
     Device& device = api.opened();
     std::vector<uint64_t> spans;
     const OpDesc desc = describe_call(device, row, g, nullptr, spans);
+    out.refusal = quarantine(api, row, desc);
+    if (out.refusal.reason) return out;
     const Verdict verdict = query_op(device, desc);
     out.refusal = judge(row, desc, verdict);
     out.cost_ns = verdict.cost_ns;
@@ -40,11 +42,11 @@ const Device* home_of(const Given& g) {
   for (uint32_t i = 0; i < g.operand_count; ++i) {
     if (!g.operands[i] || !g.operands[i]->buffer) continue;
     const std::string argument = "operands[" + std::to_string(i) + "]->buffer";
-    const Slot& slot = slot_of(g.operands[i]->buffer, Kind::kBuffer, argument.c_str());
-    if (home && home != slot.device)
-      invalid("explaining a call: operand " + std::to_string(i) + " is on " + slot.device->name +
+    const Device* at = slot_of(g.operands[i]->buffer, Kind::kBuffer, argument.c_str()).device;
+    if (home && home != at)
+      invalid("explaining a call: operand " + std::to_string(i) + " is on " + at->name +
               ", others are on " + home->name);
-    home = slot.device;
+    home = at;
   }
   return home;
 }

@@ -38,14 +38,17 @@ uint32_t Handles::take_number() {
   return used_++;
 }
 
-void* Handles::remove(const void* given) {
+void* Handles::end(const void* given) {
   std::lock_guard guard(mutex_);
   Slot* slot = find(given);
   if (!slot) return nullptr;
-  void* object = slot->object;
-  slot->handle.store(Slot::kFree, std::memory_order_release);
+  slot->handle.store(Slot::kFree, std::memory_order_seq_cst);
+  return slot->object;
+}
+
+void Handles::recycle(const void* given) {
+  std::lock_guard guard(mutex_);
   free_.push_back(uint32_t(reinterpret_cast<uint64_t>(given) % kMax));
-  return object;
 }
 
 Handles* const g_handles[5] = {nullptr, new Handles(Kind::kDevice), new Handles(Kind::kBuffer),

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/api/edge.hpp"
@@ -14,17 +15,54 @@ namespace hal {
 
 enum class Kind : uint32_t { kDevice = 1, kBuffer, kQueue, kGraph };
 
+// A field that may be read while its slot goes to another handle: what was read counts only where
+// the handle is known to be there still.
+template <class T>
+struct Field {
+  std::atomic<T> value;
+  operator T() const { return value.load(std::memory_order_relaxed); }
+  void operator=(T to) { value.store(to, std::memory_order_relaxed); }
+};
+
 // One line per live handle. What a call needs of a buffer is here, so that it touches no more.
 struct alignas(64) Slot {
   static constexpr uint64_t kFree = 1;  // no handle is 1; where none ever was, it is 0
   std::atomic<uint64_t> handle;
-  void* object;  // ApiDevice, Buffer, ApiQueue or ApiGraph
-  Device* device;
+  Field<void*> object;  // ApiDevice, Buffer, ApiQueue or ApiGraph
+  Field<Device*> device;
   // Buffers:
-  uint64_t bytes;
-  anyhal_ref base;
-  std::atomic<uint64_t> flags;  // as in the key's words
+  Field<uint64_t> bytes;
+  Field<uint64_t> memory, offset;  // the ref of the first byte
+  Field<uint64_t> flags;           // as in the key's words
   uint64_t generation;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(static_cast<void*>(object));
+  }
+};
+
+// Keeps what a handle names while a call uses it, whoever releases the handle meanwhile.
+template <class T>
+class Held {
+ public:
+  Held() = default;
+  explicit Held(T* adopted) : object_(adopted) {}  // takes over one reference
+  Held(Held&& from) noexcept : object_(std::exchange(from.object_, nullptr)) {}
+  Held& operator=(Held&& from) noexcept {
+    std::swap(object_, from.object_);
+    return *this;
+  }
+  ~Held() {
+    if (object_) release(object_);
+  }
+  T* get() const { return object_; }
+  T& operator*() const { return *object_; }
+  T* operator->() const { return object_; }
+  explicit operator bool() const { return object_; }
+
+ private:
+  T* object_ = nullptr;
 };
 
 // A handle is kind (4 bits), generation (38), number of the slot (22). One table per kind, so that
@@ -37,9 +75,10 @@ class Handles {
   // The slot where a handle would be; it is there when `holds` says so.
   Slot* place(const void* given) const { return slots_ + reinterpret_cast<uint64_t>(given) % kMax; }
   static bool holds(const Slot* slot, const void* given) {
-    return slot->handle.load(std::memory_order_acquire) == reinterpret_cast<uint64_t>(given);
+    return slot->handle.load(std::memory_order_seq_cst) == reinterpret_cast<uint64_t>(given);
   }
-  // The slot that a handle names, or null.
+  // The slot that a handle names, or null. Another thread may end the handle at any time: to go on
+  // with what it names, `hold` it, or look again with a lock that its end waits for.
   Slot* find(const void* given) const {
     Slot* slot = place(given);
     return holds(slot, given) ? slot : nullptr;
@@ -58,8 +97,31 @@ class Handles {
     return reinterpret_cast<void*>(handle);
   }
 
-  // Ends a handle; of two threads that release it, one gets the object, the other null.
-  void* remove(const void* given);
+  // What a live handle names, kept for the caller, else nothing. `look` sees the slot.
+  template <class T, class Look>
+  Held<T> hold(const void* given, const Look& look) {
+    std::lock_guard guard(mutex_);
+    Slot* slot = find(given);
+    if (!slot) return {};
+    auto* object = slot->as<T>();
+    object->retain();
+    look(*slot);
+    return Held<T>(object);
+  }
+  template <class T>
+  Held<T> hold(const void* given) {
+    return hold<T>(given, [](Slot&) {});
+  }
+
+  // Ends a handle; of two threads that release it, one gets the object, the other null. The slot
+  // goes to no other handle before `recycle`.
+  void* end(const void* given);
+  void recycle(const void* given);
+  void* remove(const void* given) {
+    void* object = end(given);
+    if (object) recycle(given);
+    return object;
+  }
 
  private:
   static constexpr uint32_t kMax = 1 << 22;
@@ -75,7 +137,21 @@ class Handles {
 extern Handles* const g_handles[5];  // by kind; outlive static destructors
 inline Handles& handles(Kind kind) { return *g_handles[uint32_t(kind)]; }
 
-// The slot of a handle, or the error that says which argument is wrong and how.
+// The slot of a handle, or the error that says which argument is wrong and how. Its fields may be
+// another handle's a moment later: for devices, which have no end, and for messages.
 Slot& slot_of(const void* given, Kind kind, const char* argument);
+
+// What a handle names, kept while the call lasts, or that error.
+template <class T, class Look>
+Held<T> hold_of(const void* given, Kind kind, const char* argument, const Look& look) {
+  Held<T> held = handles(kind).hold<T>(given, look);
+  // A handle that ended never comes back, so this throws.
+  if (!held) slot_of(given, kind, argument);
+  return held;
+}
+template <class T>
+Held<T> hold_of(const void* given, Kind kind, const char* argument) {
+  return hold_of<T>(given, kind, argument, [](Slot&) {});
+}
 
 }  // namespace hal

@@ -1,7 +1,10 @@
 // Buffers: allocation, copies to and from the host, copies between devices.
 // SPDX-License-Identifier: Apache-2.0
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "core/api/call.hpp"
@@ -14,39 +17,186 @@ namespace {
 
 constexpr uint64_t kPiece = 16 << 20;  // of a copy between devices
 
-// A range of a buffer that was checked.
+// A range of a buffer that was checked; the buffer is held by the call.
 struct Range {
-  Slot* slot;
   Buffer* buffer;
+  uint64_t room;  // bytes that were asked for
+  bool frozen;
   Operand operand;
   uint64_t offset, bytes;
-  bool whole() const { return offset == 0 && bytes == slot->bytes; }
+  const Device& device() const { return *buffer->device; }
+  bool whole() const { return offset == 0 && bytes == room; }
 };
 
-Range range_of(const void* handle, uint64_t offset, uint64_t bytes, const char* argument) {
-  Slot& slot = slot_of(handle, Kind::kBuffer, argument);
-  if (offset > slot.bytes || bytes > slot.bytes - offset)
+struct HeldRange : Range {
+  Held<Buffer> held;
+};
+
+HeldRange range_of(const void* handle, uint64_t offset, uint64_t bytes, const char* argument) {
+  uint64_t room = 0, flags = 0;
+  Held<Buffer> held = hold_of<Buffer>(handle, Kind::kBuffer, argument, [&](const Slot& slot) {
+    room = slot.bytes, flags = slot.flags;
+  });
+  if (offset > room || bytes > room - offset)
     invalid(std::string("bytes ") + std::to_string(offset) + " + " + std::to_string(bytes) +
-                " leave the " + argument + " of " + std::to_string(slot.bytes) + " bytes on " +
-                slot.device->name,
+                " leave the " + argument + " of " + std::to_string(room) + " bytes on " +
+                held->device->name,
             HAL_REASON_BOUNDS);
-  auto* buffer = static_cast<Buffer*>(slot.object);
-  return {&slot, buffer, {data_of(*buffer) + offset, buffer}, offset, bytes};
+  Buffer* b = held.get();
+  const Operand operand{data_of(*b) + offset, b};
+  return {{b, room, (flags & OperandWord::kFrozen) != 0, operand, offset, bytes}, std::move(held)};
 }
 
-void require_device(const ApiQueue& q, const Slot& slot, const char* argument) {
-  if (slot.device != q.core->device)
-    invalid(std::string("the ") + argument + " is on " + slot.device->name + ", the queue on " +
+// Buffers whose handle ended while calls were running that may have found it before: they go back
+// once each of those queues was found unlocked.
+class Ended {
+ public:
+  void add(const void* handle, Buffer* buffer) {
+    One one{handle, buffer, buffer->device->busy_queues()};
+    if (one.busy.empty()) return finish(one);
+    std::lock_guard guard(mutex_);
+    waiting_.push_back(std::move(one));
+    any_.store(true, std::memory_order_release);
+  }
+  // Gives back what it can; with `wait` all that waits now.
+  void collect(bool wait) {
+    while (any_.load(std::memory_order_acquire)) {
+      std::vector<One> ready;
+      {
+        std::lock_guard guard(mutex_);
+        std::erase_if(waiting_, [&](One& one) {
+          std::erase_if(one.busy, [](Queue* q) { return !q->lock.is_locked(); });
+          if (one.busy.empty()) ready.push_back(std::move(one));
+          return one.busy.empty();
+        });
+        any_.store(!waiting_.empty(), std::memory_order_relaxed);
+      }
+      for (const One& one : ready) finish(one);
+      if (!wait) return;
+      sched_yield();
+    }
+  }
+
+ private:
+  struct One {
+    const void* handle;
+    Buffer* buffer;
+    std::vector<Queue*> busy;
+  };
+  static void finish(const One& one) {
+    handles(Kind::kBuffer).recycle(one.handle);
+    release(one.buffer);
+  }
+  std::mutex mutex_;
+  std::vector<One> waiting_;
+  std::atomic<bool> any_{false};
+};
+Ended& ended() {
+  static auto* e = new Ended;
+  return *e;
+}
+
+// The buffer of a call to hal_alloc; what waits for other calls is memory too.
+Buffer* allocate(ApiQueue& q, uint64_t bytes, int32_t purpose) {
+  ended().collect(false);
+  Device& device = *q.core->device;
+  std::unique_lock<std::recursive_mutex> guard(q.lockable(), std::defer_lock);
+  if (!device.synchronous) guard.lock();  // whether a block is free is asked of its queues
+  try {
+    return device.memory.alloc(bytes, uint32_t(purpose), q.core);
+  } catch (const Error& e) {
+    if (e.status != ANYHAL_STATUS_OUT_OF_MEMORY) throw;
+  }
+  if (guard) guard.unlock();
+  ended().collect(true);
+  if (!device.synchronous) guard.lock();
+  return device.memory.alloc(bytes, uint32_t(purpose), q.core);
+}
+
+// A handle for a buffer; takes over its reference.
+hal_buffer* publish(Buffer* b, uint64_t bytes) {
+  Device& device = *b->device;
+  const anyhal_ref base = ref_of(device, {data_of(*b), b});
+  try {
+    return static_cast<hal_buffer*>(handles(Kind::kBuffer).add([&](Slot& slot) {
+      slot.object = b, slot.device = &device;
+      slot.memory = base.memory, slot.offset = base.offset;
+      slot.bytes = bytes;
+      slot.flags = 0;
+    }));
+  } catch (...) {
+    release(b);
+    throw;
+  }
+}
+
+// Memory of the application's, and how it learns that it has it back.
+struct Foreign {
+  Device* device;
+  uint64_t block;  // the backend's view of it, or 0
+  void (*released)(void*);
+  void* argument;
+
+  static void give_back(void* owner) {
+    const std::unique_ptr<Foreign> f(static_cast<Foreign*>(owner));
+    ErrorRecord ignored;
+    if (f->block)
+      f->device->table->release(f->device->instance->reply.self, ANYHAL_OBJECT_MEMORY, f->block, 0,
+                                ignored);
+    if (f->released) f->released(f->argument);
+  }
+};
+
+// Zero copy or a refusal: a copy is the caller's to ask for.
+Buffer* import_host(Device& device, void* address, uint64_t bytes, void (*released)(void*),
+                    void* argument) {
+  const std::string what = "importing " + std::to_string(bytes) + " bytes on " + device.name;
+  const char* const advice = "; use hal_alloc and hal_buffer_write";
+  const anyhal_memory_kind& kind = device.kinds[device.compute_kind];
+  const auto where = reinterpret_cast<uint64_t>(address);
+  if (device.cells)
+    throw Error(ANYHAL_STATUS_UNSUPPORTED, what + ": its memory holds whole tensors" + advice,
+                ANYHAL_REASON_MEMORY_KIND);
+  if (const uint32_t least = std::min<uint32_t>(kind.offset_alignment, 64);
+      least && where % least != 0)
+    throw Error(ANYHAL_STATUS_UNSUPPORTED,
+                what + ": the address is not a multiple of " + std::to_string(least) + advice,
+                ANYHAL_REASON_ALIGNMENT);
+  auto owner = std::make_unique<Foreign>(Foreign{&device, 0, released, argument});
+  auto b = std::make_unique<Buffer>();
+  b->device = &device, b->bytes = bytes, b->host = static_cast<uint8_t*>(address);
+  b->purpose = ANYHAL_PURPOSE_ACTIVATIONS;
+  if (device.address_block) {
+    b->memory = device.address_block, b->offset = where;
+  } else {
+    const anyhal_memory_import import = {
+        sizeof(import), 0,     ANYHAL_IMPORT_HOST_POINTER, device.compute_kind, where, 0,
+        bytes,          {0, 0}};
+    anyhal_memory_block block{};
+    block.size = sizeof(block);
+    ErrorRecord error;
+    check(device.table->memory_import(device.handle, &import, &block, error), error, what,
+          *device.instance);
+    b->memory = owner->block = block.memory;
+    if (!device.host_memory) b->host = nullptr;
+  }
+  b->deleter = Foreign::give_back, b->owner = owner.release();
+  return b.release();
+}
+
+void require_device(const ApiQueue& q, const Range& r, const char* argument) {
+  if (&r.device() != q.core->device)
+    invalid(std::string("the ") + argument + " is on " + r.device().name + ", the queue on " +
             q.device->name + "; pass a queue of the buffer's device");
 }
 
 void require_writable(const Range& r) {
-  if (r.slot->flags.load(std::memory_order_relaxed) & OperandWord::kFrozen)
-    invalid("writing a buffer on " + r.slot->device->name +
+  if (r.frozen)
+    invalid("writing a buffer on " + r.device().name +
             ": it was frozen, so its bytes never change; allocate another");
   if (r.buffer->cell && !r.whole())
     throw Error(ANYHAL_STATUS_UNSUPPORTED,
-                "writing part of a buffer on " + r.slot->device->name +
+                "writing part of a buffer on " + r.device().name +
                     ": its memory holds whole tensors; write all of its bytes",
                 ANYHAL_REASON_MEMORY_KIND);
 }
@@ -65,12 +215,12 @@ void write(ApiQueue& q, const Range& to, const void* source) {
   if (to.bytes == 0) return;
   if (q.core->device->host_memory) {
     const auto lock = settle(q, *to.buffer, true);
-    require_no_capture(q, "writing a buffer");
+    require_no_capture(q, "writing a buffer", to.buffer);
     std::memcpy(to.buffer->host + to.offset, source, to.bytes);
     return;
   }
-  std::lock_guard guard(q.lockable());
-  require_no_capture(q, "writing a buffer");
+  const auto lock = q.enter();
+  require_no_capture(q, "writing a buffer", to.buffer);
   // Stamped by the copy, so that the pool does not hand it out before that has run.
   const Staging staging(*q.core->device, to.bytes);
   std::memcpy(staging.buffer->host, source, to.bytes);
@@ -83,13 +233,13 @@ void read(ApiQueue& q, const Range& from, void* destination) {
   if (from.bytes == 0) return;
   if (device.host_memory) {
     const auto lock = settle(q, *from.buffer, false);
-    require_no_capture(q, "reading a buffer");
+    require_no_capture(q, "reading a buffer", from.buffer);
     std::memcpy(destination, from.buffer->host + from.offset, from.bytes);
     return;
   }
   const bool cell = from.buffer->cell;
-  std::unique_lock lock(q.lockable());
-  require_no_capture(q, "reading a buffer");
+  auto lock = q.enter();
+  require_no_capture(q, "reading a buffer", from.buffer);
   const Staging staging(device, cell ? from.buffer->bytes : from.bytes);
   const Operand source = cell ? Operand{data_of(*from.buffer), from.buffer} : from.operand;
   copy_bytes(*q.core, staging.operand(), source, cell ? from.buffer->bytes : from.bytes);
@@ -107,22 +257,22 @@ struct Helper {
   ApiQueue queue;
 };
 
-ApiDevice* api_device_of(const Slot& slot) {
+ApiDevice* api_device_of(const Buffer& buffer) {
   for (ApiDevice* d : ranked_devices())
-    if (d->native() == slot.device) return d;
+    if (d->native() == buffer.device) return d;
   invalid("a buffer's device is gone");
 }
 
 // Through the host, piece by piece; cells in one.
 void copy_between(ApiQueue& q, const Range& to, const Range& from) {
   require_writable(to);
-  Helper helper(from.slot->device, api_device_of(*from.slot));
+  Helper helper(from.buffer->device, api_device_of(*from.buffer));
   const uint64_t step = to.buffer->cell ? to.bytes : std::min(kPiece, to.bytes);
   std::vector<uint8_t> bytes(step);
   for (uint64_t at = 0; at < to.bytes; at += step) {
     const uint64_t n = std::min(step, to.bytes - at);
     const auto part = [&](const Range& r) {
-      return Range{r.slot, r.buffer, {r.operand.data + at, r.buffer}, r.offset + at, n};
+      return Range{r.buffer, r.room, r.frozen, {r.operand.data + at, r.buffer}, r.offset + at, n};
     };
     read(helper.queue, part(from), bytes.data());
     write(q, part(to), bytes.data());
@@ -145,12 +295,14 @@ void copy_within(ApiQueue& q, const Range& to, const Range& from) {
       const auto lock = settle(q, *from.buffer, false);
     }
     const auto lock = settle(q, *to.buffer, true);
-    require_no_capture(q, "copying a buffer");
+    require_no_capture(q, "copying a buffer", from.buffer);
+    require_no_capture(q, "copying to a buffer", to.buffer);
     std::memcpy(to.buffer->host + to.offset, from.buffer->host + from.offset, to.bytes);
     return;
   }
-  std::lock_guard guard(q.lockable());
-  require_no_capture(q, "copying a buffer");
+  const auto lock = q.enter();
+  require_no_capture(q, "copying a buffer", from.buffer);
+  require_no_capture(q, "copying to a buffer", to.buffer);
   copy_bytes(*q.core, to.operand, from.operand, to.bytes);
 }
 
@@ -165,65 +317,69 @@ hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose, hal_buff
                      hal_error* error) {
   return at_edge(error, [&] {
     need(out_buffer, "out_buffer");
-    ApiQueue& q = queue_of(queue);
+    const Held<ApiQueue> held = queue_of(queue);
+    ApiQueue& q = *held;
     if (purpose < HAL_PURPOSE_ACTIVATIONS || purpose > HAL_PURPOSE_CACHE)
       invalid("allocating on " + q.device->name + ": purpose " + std::to_string(purpose) +
               " is none of hal_purpose");
     Device& device = *q.core->device;
     device.require_alive();
-    std::unique_lock<std::recursive_mutex> guard(q.lockable(), std::defer_lock);
-    if (!device.synchronous) guard.lock();  // whether a block is free is asked of its queues
-    Buffer* b = device.memory.alloc(bytes, uint32_t(purpose), q.core);
-    const anyhal_ref base = ref_of(device, {data_of(*b), b});
-    try {
-      *out_buffer = static_cast<hal_buffer*>(handles(Kind::kBuffer).add([&](Slot& slot) {
-        slot.object = b, slot.device = &device, slot.base = base;
-        slot.bytes = b->cell ? b->bytes : bytes;
-        slot.flags.store(0, std::memory_order_relaxed);
-      }));
-    } catch (...) {
-      release(b);
-      throw;
-    }
+    Buffer* b = allocate(q, bytes, purpose);
+    *out_buffer = publish(b, b->cell ? b->bytes : bytes);
+  });
+}
+
+hal_status hal_buffer_import(hal_queue* queue, void* address, uint64_t bytes,
+                             void (*released)(void* argument), void* argument,
+                             hal_buffer** out_buffer, hal_error* error) {
+  return at_edge(error, [&] {
+    need(out_buffer, "out_buffer");
+    need(address, "address");
+    const Held<ApiQueue> q = queue_of(queue);
+    Device& device = *q->core->device;
+    device.require_alive();
+    *out_buffer = publish(import_host(device, address, bytes, released, argument), bytes);
   });
 }
 
 hal_status hal_free(hal_buffer* buffer, hal_error* error) {
   if (!buffer) return HAL_STATUS_OK;
   return at_edge(error, [&] {
-    auto* b = static_cast<Buffer*>(handles(Kind::kBuffer).remove(buffer));
+    auto* b = static_cast<Buffer*>(handles(Kind::kBuffer).end(buffer));
     if (!b) slot_of(buffer, Kind::kBuffer, "buffer");
-    release(b);
+    ended().add(buffer, b);
   });
 }
 
 hal_status hal_buffer_freeze(hal_buffer* buffer, hal_error* error) {
   return at_edge(error, [&] {
-    Slot& slot = slot_of(buffer, Kind::kBuffer, "buffer");
-    static_cast<Buffer*>(slot.object)->constant = true;
-    slot.flags.store(OperandWord::kFrozen, std::memory_order_release);
+    hold_of<Buffer>(buffer, Kind::kBuffer, "buffer", [](Slot& slot) {
+      slot.as<Buffer>()->constant = true;
+      slot.flags = OperandWord::kFrozen;
+    });
   });
 }
 
 hal_status hal_buffer_address(hal_buffer* buffer, void** out_address, hal_error* error) {
   return at_edge(error, [&] {
     need(out_address, "out_address");
-    const Slot& slot = slot_of(buffer, Kind::kBuffer, "buffer");
-    if (!slot.device->host_memory)
+    const Held<Buffer> b = hold_of<Buffer>(buffer, Kind::kBuffer, "buffer");
+    if (!b->device->host_memory)
       throw Error(ANYHAL_STATUS_UNSUPPORTED,
-                  "the host cannot address memory of " + slot.device->name +
+                  "the host cannot address memory of " + b->device->name +
                       "; use hal_buffer_read and hal_buffer_write",
                   ANYHAL_REASON_MEMORY_KIND);
-    *out_address = static_cast<Buffer*>(slot.object)->host;
+    *out_address = b->host;
   });
 }
 
 hal_status hal_buffer_write(hal_queue* queue, hal_buffer* buffer, uint64_t offset_bytes,
                             const void* source, uint64_t bytes, hal_error* error) {
   return at_edge(error, [&] {
-    ApiQueue& q = queue_of(queue);
-    const Range to = range_of(buffer, offset_bytes, bytes, "buffer");
-    require_device(q, *to.slot, "buffer");
+    const Held<ApiQueue> held = queue_of(queue);
+    ApiQueue& q = *held;
+    const HeldRange to = range_of(buffer, offset_bytes, bytes, "buffer");
+    require_device(q, to, "buffer");
     if (bytes) need(source, "source");
     write(q, to, source);
   });
@@ -232,9 +388,10 @@ hal_status hal_buffer_write(hal_queue* queue, hal_buffer* buffer, uint64_t offse
 hal_status hal_buffer_read(hal_queue* queue, hal_buffer* buffer, uint64_t offset_bytes,
                            void* destination, uint64_t bytes, hal_error* error) {
   return at_edge(error, [&] {
-    ApiQueue& q = queue_of(queue);
-    const Range from = range_of(buffer, offset_bytes, bytes, "buffer");
-    require_device(q, *from.slot, "buffer");
+    const Held<ApiQueue> held = queue_of(queue);
+    ApiQueue& q = *held;
+    const HeldRange from = range_of(buffer, offset_bytes, bytes, "buffer");
+    require_device(q, from, "buffer");
     if (bytes) need(destination, "destination");
     read(q, from, destination);
   });
@@ -244,13 +401,14 @@ hal_status hal_buffer_copy(hal_queue* queue, hal_buffer* destination,
                            uint64_t destination_offset_bytes, hal_buffer* source,
                            uint64_t source_offset_bytes, uint64_t bytes, hal_error* error) {
   return at_edge(error, [&] {
-    ApiQueue& q = queue_of(queue);
-    const Range to = range_of(destination, destination_offset_bytes, bytes, "destination");
-    const Range from = range_of(source, source_offset_bytes, bytes, "source");
-    require_device(q, *to.slot, "destination");
+    const Held<ApiQueue> held = queue_of(queue);
+    ApiQueue& q = *held;
+    const HeldRange to = range_of(destination, destination_offset_bytes, bytes, "destination");
+    const HeldRange from = range_of(source, source_offset_bytes, bytes, "source");
+    require_device(q, to, "destination");
     q.core->device->require_alive();
     if (!bytes) return;
-    if (from.slot->device == to.slot->device)
+    if (&from.device() == &to.device())
       copy_within(q, to, from);
     else
       copy_between(q, to, from);

@@ -14,10 +14,11 @@ namespace {
 struct Resolved {
   uint64_t head;  // first word of the key: op and counts
   uint64_t hash;
-  uint32_t count;  // words of the key
-  bool shared;     // an output has its buffer in common with another operand
-  bool outside;    // an operand leaves its buffer
-  const Slot* slots[kMaxOperands];
+  uint32_t count;                 // words of the key
+  bool shared;                    // an output has its buffer in common with another operand
+  bool outside;                   // an operand leaves its buffer
+  Buffer* buffers[kMaxOperands];  // kept for the call by `Kept`
+  uint64_t rooms[kMaxOperands];   // bytes of each
   anyhal_ref refs[kMaxOperands];
   OperandWord words[kMaxOperands];
   uint64_t spans[kMaxOperands];  // bytes from first to last element; known once a plan is found
@@ -68,14 +69,15 @@ Signature make_key(const Given& g, const Resolved& r, bool cells) {
     add(r.spans[i]);
     for (int32_t d = 0; d < t->rank; ++d) add(uint64_t(t->dims[d]));
     for (int32_t d = 0; d < t->rank; ++d) add(uint64_t(t->strides[d]));
-    if (cells) add(t->offset_bytes), add(r.slots[i]->bytes);
+    if (cells) add(t->offset_bytes), add(r.rooms[i]);
   }
   for (uint32_t at = 0; at < g.attributes_bytes; at += 8)
     add(attribute_word(g.attributes, g.attributes_bytes, at));
   return key;
 }
 
-// Fills places and hash; false where something needs a closer look and a sentence.
+// Fills places and hash; false where something needs a closer look and a sentence. The caller holds
+// the queue's lock, so that no buffer goes meanwhile.
 bool read(const Device* device, const Given& g, Resolved& r) {
   const auto& [op, operands, input_count, operand_count, attributes, bytes] = g;
   const Handles& buffers = handles(Kind::kBuffer);
@@ -86,24 +88,24 @@ bool read(const Device* device, const Given& g, Resolved& r) {
   for (uint32_t i = 0; i < operand_count; ++i) {
     const hal_tensor* t = operands[i];
     if (__builtin_expect(!t, 0)) {
-      r.slots[i] = nullptr, r.refs[i] = {0, 0}, r.words[i] = {0};
+      r.buffers[i] = nullptr, r.rooms[i] = 0, r.refs[i] = {0, 0}, r.words[i] = {0};
       continue;
     }
     const Slot* slot = buffers.place(t->buffer);
     const auto rank = uint32_t(t->rank);
     if (!Handles::holds(slot, t->buffer) | (slot->device != device) | (rank > kMaxRank))
       return false;
-    const uint64_t offset = slot->base.offset + t->offset_bytes;
-    r.refs[i].memory = slot->base.memory, r.refs[i].offset = offset;
+    const uint64_t offset = slot->offset + t->offset_bytes;
+    auto* const buffer = slot->as<Buffer>();
+    r.refs[i].memory = slot->memory, r.refs[i].offset = offset;
     uint64_t alias = 0;
     if (i >= input_count) {
       bool same = false;
-      for (uint32_t j = 0; j < i; ++j) same |= r.slots[j] == slot;
+      for (uint32_t j = 0; j < i; ++j) same |= r.buffers[j] == buffer;
       if (__builtin_expect(same, 0)) shared = true, alias = alias_of(operands, input_count, i);
     }
-    r.slots[i] = slot;
-    r.words[i] = OperandWord::make(*t, alignment_class(offset), alias,
-                                   slot->flags.load(std::memory_order_relaxed));
+    r.buffers[i] = buffer, r.rooms[i] = slot->bytes;
+    r.words[i] = OperandWord::make(*t, alignment_class(offset), alias, slot->flags);
     ranks += rank, ++present;
     uint64_t own = r.words[i].word * kOdd;  // operands are mixed side by side, then joined
     for (uint32_t d = 0; d < rank; ++d)
@@ -150,7 +152,7 @@ bool matches(const PlanEntry& e, const Given& g, bool cells, Resolved& r) {
     const auto rank = uint32_t(t->rank);
     compare_sizes(*t, rank, words, sizes);
     words += 2 * rank;
-    const uint64_t offset = t->offset_bytes, room = r.slots[i]->bytes;
+    const uint64_t offset = t->offset_bytes, room = r.rooms[i];
     if (__builtin_expect(cells, 0)) differs |= *words++ ^ offset, differs |= *words++ ^ room;
     outside |= (offset > room) | (span > room - offset);
   }
@@ -187,10 +189,8 @@ inline uint32_t recent_place(uint32_t op, const hal_tensor& first, const hal_ten
     const hal_tensor* t = operands[i];
     if (__builtin_expect(!t, 0)) return false;
     const Slot* slot = buffers.place(t->buffer);
-    const uint64_t at = t->offset_bytes, room = slot->bytes, offset = slot->base.offset + at;
-    const uint64_t word = OperandWord::make(*t, alignment_class(offset), 0,
-                                            slot->flags.load(std::memory_order_relaxed))
-                              .word;
+    const uint64_t at = t->offset_bytes, room = slot->bytes, offset = slot->offset + at;
+    const uint64_t word = OperandWord::make(*t, alignment_class(offset), 0, slot->flags).word;
     // The same word means the same rank: from here on the entry's words are where they seem.
     if (__builtin_expect(!Handles::holds(slot, t->buffer) | (slot->device != device) |
                              (words[0] != word) | (at > room) | (words[1] > room - at),
@@ -199,7 +199,7 @@ inline uint32_t recent_place(uint32_t op, const hal_tensor& first, const hal_ten
     const auto rank = uint32_t(t->rank);
     compare_sizes(*t, rank, words + 2, sizes);
     words += 2 + 2 * rank;
-    refs[i].memory = slot->base.memory, refs[i].offset = offset;
+    refs[i].memory = slot->memory, refs[i].offset = offset;
     if (i >= input_count)
       for (uint32_t j = 0; j < i; ++j) differs |= operands[j]->buffer == t->buffer;
   }
@@ -211,8 +211,8 @@ inline uint32_t recent_place(uint32_t op, const hal_tensor& first, const hal_ten
 // Every operand inside its buffer.
 bool in_bounds(const Given& g, const Resolved& r) {
   for (uint32_t i = 0; i < g.operand_count; ++i) {
-    if (!r.slots[i]) continue;
-    const uint64_t offset = g.operands[i]->offset_bytes, room = r.slots[i]->bytes;
+    if (!r.buffers[i]) continue;
+    const uint64_t offset = g.operands[i]->offset_bytes, room = r.rooms[i];
     if (offset > room || r.spans[i] > room - offset) return false;
   }
   return true;
@@ -222,7 +222,7 @@ bool in_bounds(const Given& g, const Resolved& r) {
 bool apart(const Given& g, const Resolved& r) {
   for (uint32_t o = g.input_count; o < g.operand_count; ++o)
     for (uint32_t i = 0; i < o; ++i) {
-      if (r.slots[i] != r.slots[o] || !r.slots[o] || r.words[o].alias() == i + 1) continue;
+      if (r.buffers[i] != r.buffers[o] || !r.buffers[o] || r.words[o].alias() == i + 1) continue;
       const uint64_t a = r.refs[o].offset, b = r.refs[i].offset;
       if (a < b + r.spans[i] && b < a + r.spans[o]) return false;
     }
@@ -236,10 +236,10 @@ bool apart(const Given& g, const Resolved& r) {
     const hal_tensor* t = g.operands[i];
     if (!t) continue;
     const std::string argument = "operands[" + std::to_string(i) + "]->buffer";
-    const Slot& slot = slot_of(t->buffer, Kind::kBuffer, argument.c_str());
-    if (slot.device != device.native())
+    const Device* at = slot_of(t->buffer, Kind::kBuffer, argument.c_str()).device;
+    if (at != device.native())
       invalid(std::string(row.name) + " on " + device.name + ": operand " + std::to_string(i) +
-              " is on " + slot.device->name + "; copy it with hal_buffer_copy");
+              " is on " + at->name + "; copy it with hal_buffer_copy");
     if (t->rank < 0 || t->rank > HAL_RANK_MAX)
       invalid(std::string(row.name) + " on " + device.name + ": operand " + std::to_string(i) +
                   " has rank " + std::to_string(t->rank) + "; 0 to 8 are possible",
@@ -251,8 +251,8 @@ bool apart(const Given& g, const Resolved& r) {
 [[noreturn]] void refuse_places(const Given& g, const Resolved& r, const Device& device) {
   const std::string where = signature_text(*op_row(g.op), g) + " on " + device.name;
   for (uint32_t i = 0; i < g.operand_count; ++i) {
-    if (!r.slots[i]) continue;
-    const uint64_t offset = g.operands[i]->offset_bytes, bytes = r.slots[i]->bytes;
+    if (!r.buffers[i]) continue;
+    const uint64_t offset = g.operands[i]->offset_bytes, bytes = r.rooms[i];
     if (offset > bytes || r.spans[i] > bytes - offset)
       invalid(where + ": operand " + std::to_string(i) + " takes bytes " + std::to_string(offset) +
                   " + " + std::to_string(r.spans[i]) + " of a buffer of " + std::to_string(bytes),
@@ -276,8 +276,11 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
   Plan* plan;
   Verdict verdict;
   try {
-    verdict = query_op(device, desc);
-    const Refusal refusal = judge(row, desc, verdict);
+    Refusal refusal = quarantine(api, row, desc);
+    if (!refusal.reason) {
+      verdict = query_op(device, desc);
+      refusal = judge(row, desc, verdict);
+    }
     if (refusal.reason) throw Error(ANYHAL_STATUS_UNSUPPORTED, refusal.text, refusal.reason);
     plan = prepare_op(device, desc);
   } catch (const Error& e) {
@@ -301,8 +304,8 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
   return at_edge(error, [&] {
     Operand operands[kMaxOperands];
     for (uint32_t i = 0; i < g.operand_count; ++i)
-      if (r.slots[i]) operands[i] = {r.refs[i].offset, static_cast<Buffer*>(r.slots[i]->object)};
-    std::lock_guard guard(q.lockable());
+      if (r.buffers[i]) operands[i] = {r.refs[i].offset, r.buffers[i]};
+    const auto lock = q.enter();
     run_plan(plan, operands, *q.core);
   });
 }
@@ -347,14 +350,35 @@ struct Cold {
   }
 };
 
+// Keeps a call's buffers until it has run, whoever frees them meanwhile.
+struct Kept {
+  const Resolved& r;
+  uint32_t count = 0;
+  void keep(uint32_t operand_count) {
+    for (; count < operand_count; ++count)
+      if (r.buffers[count]) r.buffers[count]->retain();
+  }
+  ~Kept() {
+    while (count--) release(r.buffers[count]);
+  }
+};
+
 // The full way: any signature, by its hash.
-[[gnu::noinline]] hal_status find_and_run(ApiQueue& q, const Given& g, uint32_t place,
+[[gnu::noinline]] hal_status find_and_run(hal_queue* handle, const Given& g, uint32_t place,
                                           hal_error* error) {
+  const Held<ApiQueue> held = handles(Kind::kQueue).hold<ApiQueue>(handle);
+  if (!held) return Cold::queue(handle, error);
+  ApiQueue& q = *held;
   Resolved r;
-  if (!read(q.native, g, r)) return Cold::arguments(q, g, error);
+  Kept kept{r};
   Plan* plan = nullptr;
   {
-    std::lock_guard guard(q.core->lock);
+    std::unique_lock guard(q.core->lock);
+    if (!read(q.native, g, r)) {
+      guard.unlock();
+      return Cold::arguments(q, g, error);
+    }
+    kept.keep(g.operand_count);
     PlanTable::Table& table = q.plans->table();
     const PlanEntry* entry = PlanTable::find(
         table, r.hash, r.count, [&](const PlanEntry& e) { return matches(e, g, q.cells, r); });
@@ -372,14 +396,14 @@ struct Cold {
 }
 
 // A warm call that failed; the queue's lock is held, and given back here.
-[[gnu::noinline]] hal_status failed_warm(ApiQueue& q, Plan& plan, const Given& g, uint32_t place,
-                                         anyhal_status status, const anyhal_error& record,
-                                         hal_error* error) {
+[[gnu::noinline]] hal_status failed_warm(hal_queue* handle, Queue& queue, Plan& plan,
+                                         const Given& g, uint32_t place, anyhal_status status,
+                                         const anyhal_error& record, hal_error* error) {
   plan.retain();
-  q.core->lock.unlock();
+  queue.lock.unlock();
   // Not accepted for want of memory: the other way frees what it can and tries once more.
   const hal_status out = status == ANYHAL_STATUS_OUT_OF_MEMORY
-                             ? find_and_run(q, g, place, error)
+                             ? find_and_run(handle, g, place, error)
                              : failed(plan, status, record, error);
   release(&plan);
   return out;
@@ -397,7 +421,7 @@ hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* opera
                   uint32_t attributes_bytes, hal_error* error) {
   const Slot* slot = handles(Kind::kQueue).find(handle);
   if (__builtin_expect(!slot, 0)) return Cold::queue(handle, error);
-  ApiQueue& q = *static_cast<ApiQueue*>(slot->object);
+  ApiQueue& q = *slot->as<ApiQueue>();
   const auto given = [&] {
     return Given{op, operands, input_count, operand_count, attributes, attributes_bytes};
   };
@@ -408,21 +432,23 @@ hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* opera
   const hal_tensor *const first = operands[0], *const second = operands[1];
   Queue& queue = *q.core;
   if (__builtin_expect(!first, 0) || __builtin_expect(!second, 0) || __builtin_expect(q.cells, 0) ||
-      __builtin_expect(!queue.idles(), 0) || __builtin_expect(receipts_on(), 0))
-    return find_and_run(q, given(), 0, error);
+      __builtin_expect(receipts_on(), 0))
+    return find_and_run(handle, given(), 0, error);
   const uint64_t head = head_word(op, input_count, operand_count, attributes_bytes);
   const uint32_t place = recent_place(op, *first, *second);
   // Under the queue's lock throughout, so that finding the plan and running it overlap.
   anyhal_ref refs[kMaxOperands];
   queue.lock.lock();
   const PlanEntry* e = q.plans->table().recent[place].load(std::memory_order_acquire);
-  if (__builtin_expect(!e, 0) ||
+  // The handle again, now that the release of queue or buffers waits for this lock.
+  if (__builtin_expect(!queue.idles(), 0) || __builtin_expect(!e, 0) ||
+      __builtin_expect(!Handles::holds(slot, handle), 0) ||
       __builtin_expect(!recall(*e, head, q.native, operands, input_count, operand_count, attributes,
                                attributes_bytes, refs),
                        0) ||
       __builtin_expect(!e->plan->simple, 0)) {
     queue.lock.unlock();
-    return find_and_run(q, given(), place, error);
+    return find_and_run(handle, given(), place, error);
   }
   anyhal_error record;
   record.size = sizeof(record);
@@ -432,7 +458,7 @@ hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* opera
     queue.lock.unlock();
     return HAL_STATUS_OK;
   }
-  return failed_warm(q, *e->plan, given(), place, status, record, error);
+  return failed_warm(handle, queue, *e->plan, given(), place, status, record, error);
 }
 
 }  // extern "C"

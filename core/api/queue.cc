@@ -18,27 +18,54 @@ struct ApiGraph {
   Graph core;
   hal_queue* handle;
   ApiDevice* device;
+  std::atomic<uint32_t> refs{1};
+  bool closed = false;  // under the queue's lock
 
   ApiGraph(ApiQueue& q, hal_queue* h) : core(*q.core), handle(h), device(q.device) {}
+  void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
 };
 
-ApiGraph& graph_of(const void* graph) {
-  return *static_cast<ApiGraph*>(slot_of(graph, Kind::kGraph, "graph").object);
+void release(ApiGraph* graph) {
+  if (graph->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete graph;
 }
 
-// The graph's queue, or null when it was released.
-ApiQueue* queue_behind(const ApiGraph& graph) {
-  const Slot* slot = handles(Kind::kQueue).find(graph.handle);
-  return slot ? static_cast<ApiQueue*>(slot->object) : nullptr;
+Held<ApiGraph> graph_of(const void* graph) {
+  return hold_of<ApiGraph>(graph, Kind::kGraph, "graph");
 }
 
-Queue* take_queue(ApiDevice& d) {
+// The graph's queue, or nothing when it was released.
+Held<ApiQueue> queue_behind(const ApiGraph& graph) {
+  return handles(Kind::kQueue).hold<ApiQueue>(graph.handle);
+}
+
+Held<ApiQueue> take_queue(ApiDevice& d) {
   Device& native = d.opened();
-  std::lock_guard guard(d.spare_mutex);
-  if (d.spare_queues.empty()) return new Queue(&native);
-  Queue* q = d.spare_queues.back();
-  d.spare_queues.pop_back();
-  return q;
+  ApiQueue* q;
+  {
+    std::lock_guard guard(d.spare_mutex);
+    if (d.spare_queues.empty()) {
+      d.spare_queues.reserve(d.queue_count + 1);  // so that their release allocates nothing
+      q = new ApiQueue(&d, new Queue(&native));
+      ++d.queue_count;
+      return Held<ApiQueue>(q);
+    }
+    q = d.spare_queues.back();
+    d.spare_queues.pop_back();
+  }
+  std::lock_guard guard(q->lockable());
+  q->closed = false;
+  q->refs.store(1, std::memory_order_relaxed);
+  return Held<ApiQueue>(q);
+}
+
+// Runs `body` under the lock of the graph's queue, where both are still there.
+template <class Body>
+void with_queue(const ApiGraph& graph, const std::string& where, const Body& body) {
+  const Held<ApiQueue> q = queue_behind(graph);
+  if (!q) invalid(where + ": its queue was released", HAL_REASON_HANDLE);
+  const auto lock = q->enter();
+  if (graph.closed) invalid(where + ": another thread released it", HAL_REASON_HANDLE);
+  body(*q);
 }
 
 uint64_t submitted(ApiQueue& q) {
@@ -58,13 +85,16 @@ void wait_for_all(ApiQueue& q, uint64_t limit_ns) {
   wait_in_pieces(*q.core, submitted(q), limit_ns);
   if (q.core->device->synchronous) return;
   std::lock_guard guard(q.lockable());
+  q.core->device->memory.collect_foreign();
   q.core->wait_all(limit_ns);
 }
 
 }  // namespace
 
-ApiQueue& queue_of(const void* queue, const char* argument) {
-  return *static_cast<ApiQueue*>(slot_of(queue, Kind::kQueue, argument).object);
+void release(ApiQueue* queue) {
+  if (queue->refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  std::lock_guard guard(queue->device->spare_mutex);
+  queue->device->spare_queues.push_back(queue);
 }
 
 void wait_in_pieces(Queue& queue, uint64_t value, uint64_t limit_ns) {
@@ -102,10 +132,11 @@ std::unique_lock<std::recursive_mutex> settle(ApiQueue& q, Buffer& b, bool for_w
   return lock;
 }
 
-void require_no_capture(const ApiQueue& q, const char* what) {
-  if (q.core->capture)
-    invalid(std::string(what) + " on " + q.device->name +
-                ": a graph is being captured on this queue; end it first",
+void require_no_capture(const ApiQueue& q, const char* what, const Buffer* buffer) {
+  const bool own = q.core->capture;
+  if (own || (buffer && buffer->captured))
+    invalid(std::string(what) + " on " + q.device->name + ": a graph is being captured " +
+                (own ? "on this queue" : "that writes the buffer") + "; end it first",
             HAL_REASON_CAPTURE);
 }
 
@@ -119,42 +150,37 @@ hal_status hal_queue_create(hal_device* device, hal_queue** out_queue, hal_error
   return at_edge(error, [&] {
     need(out_queue, "out_queue");
     ApiDevice& d = device ? api_of(device) : default_device();
-    auto q = std::make_unique<ApiQueue>(&d, take_queue(d));
+    Held<ApiQueue> q = take_queue(d);
     *out_queue = static_cast<hal_queue*>(handles(Kind::kQueue).add([&](Slot& slot) {
+      q->retain();
       slot.object = q.get(), slot.device = q->core->device;
     }));
-    q.release();
   });
 }
 
 hal_status hal_queue_release(hal_queue* queue, hal_error* error) {
   if (!queue) return HAL_STATUS_OK;
   return at_edge(error, [&] {
+    const Held<ApiQueue> q = queue_of(queue);
+    Held<ApiQueue> handles_own;
     {
-      ApiQueue& q = queue_of(queue);
-      std::lock_guard guard(q.lockable());
-      require_no_capture(q, "releasing a queue");
+      const auto lock = q->enter();
+      require_no_capture(*q, "releasing a queue");
+      handles_own = Held<ApiQueue>(static_cast<ApiQueue*>(handles(Kind::kQueue).remove(queue)));
+      q->closed = true;
     }
-    const std::unique_ptr<ApiQueue> q(static_cast<ApiQueue*>(handles(Kind::kQueue).remove(queue)));
-    if (!q) slot_of(queue, Kind::kQueue, "queue");  // another thread was first
-    const auto give_back = [&] {
-      std::lock_guard guard(q->device->spare_mutex);
-      q->device->spare_queues.push_back(q->core);
-    };
-    try {
-      wait_for_all(*q, HAL_NO_LIMIT);
-    } catch (const Error&) {
-      give_back();
-      throw;
-    }
-    give_back();
+    // Warm calls that found the handle before are through when their lock was free once.
+    q->core->lock.lock();
+    q->core->lock.unlock();
+    wait_for_all(*q, HAL_NO_LIMIT);
   });
 }
 
 hal_status hal_queue_signal(hal_queue* queue, uint64_t* out_value, hal_error* error) {
   return at_edge(error, [&] {
     need(out_value, "out_value");
-    ApiQueue& q = queue_of(queue);
+    const Held<ApiQueue> held = queue_of(queue);
+    ApiQueue& q = *held;
     q.core->device->require_alive();
     if (!q.core->device->synchronous) {
       std::lock_guard guard(q.lockable());
@@ -168,7 +194,8 @@ hal_status hal_queue_signal(hal_queue* queue, uint64_t* out_value, hal_error* er
 hal_status hal_queue_wait_for(hal_queue* queue, hal_queue* source, uint64_t value,
                               hal_error* error) {
   return at_edge(error, [&] {
-    ApiQueue &q = queue_of(queue), &from = queue_of(source, "source");
+    const Held<ApiQueue> held = queue_of(queue), held_source = queue_of(source, "source");
+    ApiQueue &q = *held, &from = *held_source;
     require_submitted(from, value);
     Device &to_device = *q.core->device, &from_device = *from.core->device;
     from_device.require_alive(), to_device.require_alive();
@@ -190,7 +217,8 @@ hal_status hal_queue_reached(hal_queue* queue, uint64_t value, int32_t* out_reac
                              hal_error* error) {
   return at_edge(error, [&] {
     need(out_reached, "out_reached");
-    ApiQueue& q = queue_of(queue);
+    const Held<ApiQueue> held = queue_of(queue);
+    ApiQueue& q = *held;
     q.core->device->require_alive();
     if (q.core->device->synchronous) {
       *out_reached = value <= submitted(q);
@@ -203,7 +231,8 @@ hal_status hal_queue_reached(hal_queue* queue, uint64_t value, int32_t* out_reac
 
 hal_status hal_queue_wait(hal_queue* queue, uint64_t value, uint64_t limit_ns, hal_error* error) {
   return at_edge(error, [&] {
-    ApiQueue& q = queue_of(queue);
+    const Held<ApiQueue> held = queue_of(queue);
+    ApiQueue& q = *held;
     if (value == HAL_NO_LIMIT) return wait_for_all(q, limit_ns);
     require_submitted(q, value);
     wait_in_pieces(*q.core, value, limit_ns);
@@ -216,52 +245,48 @@ hal_status hal_queue_wait(hal_queue* queue, uint64_t value, uint64_t limit_ns, h
 hal_status hal_graph_begin(hal_queue* queue, hal_graph** out_graph, hal_error* error) {
   return at_edge(error, [&] {
     need(out_graph, "out_graph");
-    ApiQueue& q = queue_of(queue);
-    std::lock_guard guard(q.lockable());
-    auto graph = std::make_unique<ApiGraph>(q, queue);
+    const Held<ApiQueue> q = queue_of(queue);
+    const auto lock = q->enter();
+    const Held<ApiGraph> graph(new ApiGraph(*q, queue));
     *out_graph = static_cast<hal_graph*>(handles(Kind::kGraph).add([&](Slot& slot) {
-      slot.object = graph.get(), slot.device = q.core->device;
+      graph->retain();
+      slot.object = graph.get(), slot.device = q->core->device;
     }));
-    graph.release();
   });
 }
 
 hal_status hal_graph_end(hal_graph* graph, hal_error* error) {
   return at_edge(error, [&] {
-    ApiGraph& g = graph_of(graph);
-    ApiQueue* q = queue_behind(g);
-    const std::string where = "ending the recording of a graph on " + g.device->name;
-    if (!q) invalid(where + ": its queue was released", HAL_REASON_HANDLE);
-    std::lock_guard guard(q->lockable());
-    if (!g.core.capturing) invalid(where + ": it was ended before", HAL_REASON_CAPTURE);
-    g.core.end();
-    if (!g.core.size()) invalid(where + ": no op was called", HAL_REASON_CAPTURE);
+    const Held<ApiGraph> g = graph_of(graph);
+    const std::string where = "ending the recording of a graph on " + g->device->name;
+    with_queue(*g, where, [&](ApiQueue&) {
+      if (!g->core.capturing) invalid(where + ": it was ended before", HAL_REASON_CAPTURE);
+      g->core.end();
+      if (!g->core.size()) invalid(where + ": no op was called", HAL_REASON_CAPTURE);
+    });
   });
 }
 
 hal_status hal_graph_launch(hal_graph* graph, hal_error* error) {
   return at_edge(error, [&] {
-    ApiGraph& g = graph_of(graph);
-    ApiQueue* q = queue_behind(g);
-    if (!q)
-      invalid("launching a graph on " + g.device->name + ": its queue was released",
-              HAL_REASON_HANDLE);
-    std::lock_guard guard(q->lockable());
-    g.core.launch();
+    const Held<ApiGraph> g = graph_of(graph);
+    with_queue(*g, "launching a graph on " + g->device->name, [&](ApiQueue&) { g->core.launch(); });
   });
 }
 
 hal_status hal_graph_release(hal_graph* graph, hal_error* error) {
   if (!graph) return HAL_STATUS_OK;
   return at_edge(error, [&] {
-    const std::unique_ptr<ApiGraph> g(static_cast<ApiGraph*>(handles(Kind::kGraph).remove(graph)));
+    const Held<ApiGraph> g(static_cast<ApiGraph*>(handles(Kind::kGraph).remove(graph)));
     if (!g) slot_of(graph, Kind::kGraph, "graph");
-    ApiQueue* q = queue_behind(*g);
+    const Held<ApiQueue> q = queue_behind(*g);
     if (!q) return;  // its release has waited for all work
-    if (!g->core.capturing && !q->core->device->lost)
-      wait_in_pieces(*q->core, submitted(*q), HAL_NO_LIMIT);
-    std::lock_guard guard(q->lockable());
-    if (g->core.capturing) g->core.abort();
+    {
+      std::lock_guard guard(q->lockable());
+      g->closed = true;
+      if (g->core.capturing) return g->core.abort();
+    }
+    if (!q->core->device->lost) wait_in_pieces(*q->core, submitted(*q), HAL_NO_LIMIT);
   });
 }
 

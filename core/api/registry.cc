@@ -2,17 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/api/registry.hpp"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <string_view>
 
 #include "anyhal/hal.h"
+#include "core/api/trust.hpp"
 
 namespace hal {
 namespace {
@@ -73,9 +73,33 @@ bool is_hash(const std::string& s) {
   return s.size() == 64 && s.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
+// RFC 3629: no stray or missing continuation, no overlong form, no surrogate, at most U+10FFFF.
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t at) { return uint8_t(at < text.size() ? text[at] : 0); };
+    const uint8_t first = byte(i++);
+    if (first < 0x80) continue;
+    if (first < 0xc2 || first > 0xf4) return false;
+    const int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    const uint8_t least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const uint8_t most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (byte(i) < least || byte(i) > most) return false;
+    for (int k = 1; k < more; ++k)
+      if ((byte(i + size_t(k)) & 0xc0) != 0x80) return false;
+    i += size_t(more);
+  }
+  return true;
+}
+
+// Later writers may add fields at the end of a line, from form 2 on.
+void need_fields(const std::vector<std::string>& f, size_t count, bool open, const Line& line) {
+  if (f.size() == count + 1 || (open && f.size() > count)) return;
+  line.refuse("a " + f[0] + " has " + std::to_string(count) + " fields, not " +
+              std::to_string(f.size() - 1));
+}
+
 // name, abi, state, allowed, rank, sha256, path
 Registered read_backend(const std::vector<std::string>& f, const Line& line) {
-  if (f.size() != 8) line.refuse("a backend has 7 fields, not " + std::to_string(f.size() - 1));
   Registered b;
   b.name = f[1], b.abi = f[2], b.state = f[3], b.sha256 = f[6], b.path = f[7];
   if (!is_name(b.name)) line.refuse("'" + b.name + "' is not a backend's name");
@@ -90,11 +114,39 @@ Registered read_backend(const std::vector<std::string>& f, const Line& line) {
   return b;
 }
 
+// One line about a backend; `open`: what a later writer added is skipped.
+void read_fact(const std::vector<std::string>& f, bool open, std::vector<Registered>& found,
+               const Line& line) {
+  if (f[0] == "backend") {
+    need_fields(f, 7, open, line);
+    found.push_back(read_backend(f, line));
+    for (size_t i = 0; i + 1 < found.size(); ++i)
+      if (found[i].name == found.back().name)
+        line.refuse("the backend " + found.back().name + " is listed twice");
+    return;
+  }
+  const bool setting = f[0] == "setting", cell = open && f[0] == "quarantine";
+  if (!setting && !cell) {
+    if (open && f[0].starts_with("x-")) return;
+    line.refuse("'" + f[0] + "' is not known");
+  }
+  if (found.empty()) line.refuse("a " + f[0] + " stands before any backend");
+  if (setting) {
+    if (f.size() < 3 || (!open && f.size() > 3) || f[1].empty())
+      line.refuse("a setting has a name and a value");
+    found.back().settings.emplace_back(f[1], f[2]);
+    return;
+  }
+  need_fields(f, 4, open, line);
+  found.back().quarantined.push_back({f[1], f[2], f[3], f[4]});
+}
+
 }  // namespace
 
 std::vector<Registered> parse_registry(const std::string& text, const std::string& where) {
   std::vector<Registered> found;
-  bool begun = false, ended = false;
+  std::string form;
+  bool ended = false;
   size_t count = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const size_t end = rest.find('\n');
@@ -103,52 +155,60 @@ std::vector<Registered> parse_registry(const std::string& text, const std::strin
     if (end == std::string_view::npos) line.refuse("the line has no end: the file was cut off");
     rest.remove_prefix(end + 1);
     if (row.find('\0') != std::string_view::npos) line.refuse("it holds a zero byte");
+    if (!is_utf8(row)) line.refuse("it is not UTF-8");
     if (row.empty() || row[0] == '#') continue;
     const std::vector<std::string> f = split(row, line);
-    if (!begun) {
-      begun = true;
+    if (form.empty()) {
       if (f.size() != 2 || f[0] != "anyhal-registry") line.refuse("it is not a registry file");
-      if (f[1] != "1") line.refuse("its form is " + f[1] + ", this library reads form 1");
+      form = f[1];
+      if (form != "1" && form != "2")
+        line.refuse("its form is " + form + ", this library reads forms 1 and 2");
     } else if (ended) {
       line.refuse("something follows the end");
-    } else if (f[0] == "backend") {
-      found.push_back(read_backend(f, line));
-      for (size_t i = 0; i + 1 < found.size(); ++i)
-        if (found[i].name == found.back().name)
-          line.refuse("the backend " + found.back().name + " is listed twice");
-    } else if (f[0] == "setting") {
-      if (found.empty()) line.refuse("a setting stands before any backend");
-      if (f.size() != 3 || f[1].empty()) line.refuse("a setting has a name and a value");
-      found.back().settings.emplace_back(f[1], f[2]);
     } else if (f[0] == "end") {
       if (f.size() != 2 || number(f[1], line) != int32_t(found.size()))
         line.refuse("the end does not count " + std::to_string(found.size()) + " backends");
       ended = true;
     } else {
-      line.refuse("'" + f[0] + "' is not known");
+      read_fact(f, form != "1", found, line);
     }
   }
   if (!ended) Line{where}.refuse("it has no end line: the file was cut off or is empty");
   return found;
 }
 
-std::vector<Registered> read_registry(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  struct stat info;
-  if (!file || stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+namespace {
+
+Descriptor open_registry(const std::string& path) {
+  try {
+    return open_trusted(path, true);
+  } catch (const NotOpened& e) {
+    if (e.why == NotOpened::kUntrusted)
+      throw Error(ANYHAL_STATUS_ABI_MISMATCH,
+                  "the registry " + path + " cannot be trusted: " + e.text +
+                      "; take that right away (chmod go-w) or move the file",
+                  HAL_REASON_UNTRUSTED);
     throw Error(ANYHAL_STATUS_NOT_FOUND,
-                "there is no registry file " + path +
+                "there is no registry file " + path + ": " + e.text +
                     "; run `anyhal devices --write-registry`, or name the file in ANYHAL_REGISTRY",
                 HAL_REASON_REGISTRY);
-  const std::string writer = writable_by_others(path, true);
-  if (!writer.empty())
-    throw Error(ANYHAL_STATUS_ABI_MISMATCH,
-                "the registry " + path + " cannot be trusted: " + writer +
-                    "; take that right away (chmod go-w) or move the file",
-                HAL_REASON_UNTRUSTED);
+  }
+}
+
+}  // namespace
+
+std::vector<Registered> read_registry(const std::string& path) {
+  const Descriptor file = open_registry(path);
   std::string text(kBytesMax + 1, '\0');
-  file.read(text.data(), std::streamsize(text.size()));
-  text.resize(size_t(file.gcount()));
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t n = read(file.number(), text.data() + size, text.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) Line{path}.refuse(std::string("it cannot be read: ") + std::strerror(errno));
+    if (n == 0) break;
+    size += size_t(n);
+  }
+  text.resize(size);
   if (text.size() > kBytesMax) Line{path}.refuse("it is larger than a megabyte");
   return parse_registry(text, path);
 }
@@ -176,28 +236,6 @@ std::string registry_path() {
   throw Error(ANYHAL_STATUS_NOT_FOUND,
               "no registry file: ANYHAL_REGISTRY and HOME are not set; name the file",
               HAL_REASON_REGISTRY);
-}
-
-std::string writable_by_others(const std::string& path, bool strict) {
-  char* resolved = realpath(path.c_str(), nullptr);
-  if (!resolved) return path + " cannot be resolved: " + std::strerror(errno);
-  const std::string whole = resolved;
-  std::free(resolved);
-  for (std::string step = whole;;) {
-    struct stat info;
-    if (stat(step.c_str(), &info) != 0) return step + " cannot be read: " + std::strerror(errno);
-    // In a sticky folder such as /tmp others cannot replace what is mine.
-    const bool sticky = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX);
-    if ((info.st_mode & S_IWOTH) && !sticky) return step + " can be written by everybody";
-    if (!strict) return "";
-    if (info.st_uid != 0 && info.st_uid != geteuid())
-      return step + " belongs to user " + std::to_string(info.st_uid);
-    if ((info.st_mode & S_IWGRP) && info.st_gid != 0 && info.st_gid != getegid() && !sticky)
-      return step + " can be written by group " + std::to_string(info.st_gid);
-    if (step == "/") return "";
-    const size_t slash = step.find_last_of('/');
-    step.resize(slash ? slash : 1);
-  }
 }
 
 }  // namespace hal

@@ -15,11 +15,17 @@ namespace hal {
 inline constexpr const char* kStates[] = {"certified", "self-tested", "provisional", "uncertified",
                                           "quarantined"};
 
+// An op with a main dtype that gave wrong answers on this machine.
+struct WrongCell {
+  std::string arch, op, dtype, why;
+};
+
 struct Registered {
   std::string name, abi, state, sha256, path;
   bool allowed = false;  // may be chosen unnamed though uncertified
   int32_t rank = 0;
   std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<WrongCell> quarantined;
 };
 
 // Throws InvalidArgument, reason REGISTRY, naming `where` and the line.
@@ -28,10 +34,6 @@ HAL_API std::vector<Registered> parse_registry(const std::string& text, const st
 std::vector<Registered> read_registry(const std::string& path);
 // ANYHAL_REGISTRY, else registry.tsv in the cache folder.
 std::string registry_path();
-// Who else may replace the file, as a sentence part, or "". With `strict` owners and groups count,
-// and every folder on the way (runtime/discovery.py has the same rule).
-std::string writable_by_others(const std::string& path, bool strict);
-
 // A variable's value; null when unset or empty, or when the process has more rights than its user.
 const char* environment(const char* name);
 

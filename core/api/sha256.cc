@@ -73,19 +73,10 @@ std::array<uint8_t, 32> Sha256::finish() {
   return out;
 }
 
-std::string sha256_of_file(const std::string& path) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rbe"), &std::fclose);
-  if (!file) return {};
-  Sha256 hash;
-  std::vector<uint8_t> piece(1 << 16);
-  while (const size_t n = std::fread(piece.data(), 1, piece.size(), file.get()))
-    hash.add(piece.data(), n);
-  if (std::ferror(file.get())) return {};
+std::string hex_of(const std::array<uint8_t, 32>& digest) {
+  static const char kHex[] = "0123456789abcdef";
   std::string text;
-  for (const uint8_t byte : hash.finish()) {
-    static const char kHex[] = "0123456789abcdef";
-    text += kHex[byte >> 4], text += kHex[byte & 15];
-  }
+  for (const uint8_t byte : digest) text += kHex[byte >> 4], text += kHex[byte & 15];
   return text;
 }
 

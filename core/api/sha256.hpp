@@ -1,4 +1,4 @@
-// SHA-256 of a file (FIPS 180-4), so that a library can be told from the one that was registered.
+// SHA-256 (FIPS 180-4), so that a library can be told from the one that was registered.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ class Sha256 {
   uint64_t total_ = 0;
 };
 
-// The hash of a file's bytes in lower-case hex; empty, with errno set, when it cannot be read.
-std::string sha256_of_file(const std::string& path);
+// In lower-case hex.
+std::string hex_of(const std::array<uint8_t, 32>& digest);
 
 }  // namespace hal

@@ -107,10 +107,12 @@ nb::object as_constant(nb::handle h) {
   return steal(make_array(a.spec(), a.buffer, a.data));
 }
 
-// The host may touch these bytes: no capture is open, and somebody has computed them.
+// The host may touch these bytes: this thread captures nothing, no capture elsewhere is about to
+// write them, and somebody has computed them.
 void require_readable(const ArrayObject& a) {
   Device& device = *a.device();
-  if (queue_for(current_scope(), device).capture)
+  const Graph* open = queue_for(current_scope(), device).capture;
+  if ((open && open->thread == std::this_thread::get_id()) || a.buffer->captured)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
                 "the host cannot read or write arrays of " + device.name +
                     " while a graph is being captured; end the graph first",

@@ -113,8 +113,14 @@ void bind_instances(nb::module_& m) {
             return open_device(&i, id, name);
           },
           nb::rv_policy::reference);
-  m.def("load", &load_instance, "path"_a, "name"_a, "settings"_a, nb::rv_policy::reference,
-        nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "load",
+      [](const std::string& path, const std::string& name,
+         std::vector<std::pair<std::string, std::string>> settings) {
+        return load_instance(path, name, std::move(settings));
+      },
+      "path"_a, "name"_a, "settings"_a, nb::rv_policy::reference,
+      nb::call_guard<nb::gil_scoped_release>());
 }
 
 void bind_devices(nb::module_& m) {

@@ -12,8 +12,12 @@
  *          one that was released are refused with INVALID_ARGUMENT and reason HANDLE. What a
  *          pointer argument points to is read before return. `out_` arguments are written on
  *          success only.
- * Threads  any thread may make any call. Releasing a handle that another thread is using in a
- *          call at that moment is the caller's mistake.
+ * Threads  any thread may make any call, on any handle, at any time. Of a release (hal_free,
+ *          hal_queue_release, hal_graph_release) and another thread's call with that handle one is
+ *          first: the call is done, or refused with reason HANDLE. What a call uses lives until it
+ *          returns. A released handle never comes back. Calls on one queue take turns; calls on
+ *          two run side by side, ordered by what they read and write. Records and tensors that the
+ *          caller owns (hal_error, hal_tensor, arrays, host memory) belong to one thread at a time.
  * Errors   each call returns a status and, when it fails, fills `error` (which may be NULL). Any
  *          call may answer INVALID_ARGUMENT for a NULL or impossible argument, OUT_OF_MEMORY for
  *          the host's memory, DEVICE_LOST (sticky: other devices go on) and INTERNAL (a defect;
@@ -79,7 +83,7 @@ typedef enum hal_reason {
   HAL_REASON_BOUNDS = 66,       /* leaves its buffer */
   HAL_REASON_ALIASING = 67,     /* operands overlap in a way that the op does not allow */
   HAL_REASON_REGISTRY = 68,     /* the registry file is missing or malformed */
-  HAL_REASON_UNTRUSTED = 69,    /* others can write the file */
+  HAL_REASON_UNTRUSTED = 69,    /* others can write the file, or point a link elsewhere */
   HAL_REASON_HASH = 70,         /* the library is not the one that was registered */
   HAL_REASON_STATE = 71,        /* uncertified and not named, or quarantined */
   HAL_REASON_ENVIRONMENT = 72,  /* a variable cannot be read */
@@ -131,7 +135,7 @@ typedef struct hal_device_info {
  *          process with more rights than its user both variables are ignored.
  * Order    opens no library. Calls that need devices do this by themselves, so it is needed only
  *          to name the file. After success it may be called again with NULL or the same path.
- * Errors   NOT_FOUND         no such file; write it
+ * Errors   NOT_FOUND         no such file, or a folder, pipe or device; write it
  *          INVALID_ARGUMENT  reason REGISTRY: malformed, the text names the line; or another file
  *                            was read before
  *          ABI_MISMATCH      reason UNTRUSTED: others can write it
@@ -142,12 +146,15 @@ HAL_EXPORT hal_status hal_registry_read(const char* path, hal_error* error);
  *
  * Units    names: chip or chip:index exactly as hal_device_info has it, several separated by "|",
  *          tried in that order and nothing else. NULL: the best eligible device by rank, class,
- * state and memory. Memory   *out_device (may be NULL) lives until the process ends. Order hashes,
- * opens and negotiates the backends named. Naming a device allows an uncertified one; nothing
- * allows a quarantined one. Errors   INVALID_ARGUMENT  one is empty or can be no name, such as
- * CPU:0 or cpu:00 NOT_FOUND     none of them is here; the text says for each why not ABI_MISMATCH
- * a named backend is registered and was refused: reason HASH (tampered or rebuilt: write the
- * registry again), UNTRUSTED, or its contract */
+ *          state and memory.
+ * Memory   *out_device (may be NULL) lives until the process ends.
+ * Order    reads the backends named once into private memory, hashes that, opens and negotiates
+ *          it: a library that changes afterwards is not seen. Naming a device allows an
+ *          uncertified one; nothing allows a quarantined one.
+ * Errors   INVALID_ARGUMENT  one is empty or can be no name, such as CPU:0 or cpu:00
+ *          NOT_FOUND         none of them is here; the text says for each why not
+ *          ABI_MISMATCH      a named backend is registered and was refused: reason HASH (tampered
+ *                            or rebuilt: write the registry again), UNTRUSTED, or its contract */
 HAL_EXPORT hal_status hal_select_backend(const char* names, hal_device** out_device,
                                          hal_error* error);
 
@@ -186,10 +193,26 @@ typedef enum hal_purpose {
 HAL_EXPORT hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose,
                                 hal_buffer** out_buffer, hal_error* error);
 
+/* Memory of the application's as a buffer, without a copy.
+ *
+ * Units    bytes.
+ * Memory   address stays the caller's, who keeps it alive until `released` (may be NULL) was called
+ *          with `argument`: once, after hal_free and the last use, on the thread of whatever call
+ *          sees that, hal_queue_wait for everything at the latest; at once from hal_free where
+ *          nothing is pending. Of a device that was lost memory is never given back.
+ * Order    the caller orders its own accesses: hal_queue_wait first.
+ * Threads  `released` may make any call.
+ * Errors   UNSUPPORTED  ALIGNMENT or MEMORY_KIND: the device cannot work on it where it is; nothing
+ *                       is copied in silence: use hal_alloc and hal_buffer_write */
+HAL_EXPORT hal_status hal_buffer_import(hal_queue* queue, void* address, uint64_t bytes,
+                                        void (*released)(void* argument), void* argument,
+                                        hal_buffer** out_buffer, hal_error* error);
+
 /* Ends a buffer's life in stream order.
  *
  * Memory   NULL is allowed and does nothing. The bytes are handed out again only after the work
- *          that uses them; graphs that use them keep them.
+ *          and the calls that use them; graphs that use them keep them. An address that
+ *          hal_buffer_address gave is no longer good.
  * Order    never waits. */
 HAL_EXPORT hal_status hal_free(hal_buffer* buffer, hal_error* error);
 
@@ -212,7 +235,8 @@ HAL_EXPORT hal_status hal_buffer_address(hal_buffer* buffer, void** out_address,
  * Memory   `source` may change after return.
  * Order    queued; ordered with all other work on these bytes.
  * Errors   INVALID_ARGUMENT  BOUNDS: the range leaves the buffer; or the buffer is frozen; or
- *                            CAPTURE: a graph is being captured on the queue
+ *                            CAPTURE: a graph is being captured on the queue, or on another
+ *                            and writes these bytes
  *          UNSUPPORTED       MEMORY_KIND: part of a cell */
 HAL_EXPORT hal_status hal_buffer_write(hal_queue* queue, hal_buffer* buffer, uint64_t offset_bytes,
                                        const void* source, uint64_t bytes, hal_error* error);
@@ -310,9 +334,9 @@ HAL_EXPORT hal_status hal_tensor_broadcast(const hal_tensor* tensor, int32_t ran
  * Order    queued behind the queue's earlier work and behind other queues' work on the same bytes.
  *          The first call of a signature prepares a plan, later ones find it.
  * Errors   INVALID_ARGUMENT  unknown op, wrong number of operands, shapes that do not fit, ALIASING
- *          UNSUPPORTED       the device has no kernel. NEEDS_POLICY: the op could be decomposed or
- *                            its operands copied, which Python's policy does and this interface
- *                            never; else the backend's own reason
+ *          UNSUPPORTED       the device has no kernel. POLICY: it has one that gave wrong answers
+ * in the self-test, by the registry file. NEEDS_POLICY: the op could be decomposed or its operands
+ * copied, which Python's policy does and this interface never; else the backend's own reason
  *          OUT_OF_MEMORY     nothing was queued */
 HAL_EXPORT hal_status hal_op(hal_queue* queue, uint32_t op, const hal_tensor* const* operands,
                              uint32_t input_count, uint32_t operand_count, const void* attributes,
@@ -329,6 +353,8 @@ HAL_EXPORT hal_status hal_queue_create(hal_device* device, hal_queue** out_queue
  *
  * Memory   NULL is allowed and does nothing; buffers used on it live on.
  * Order    waits for the queue's work, so that its failure is not lost.
+ * Threads  another thread's call on it that comes later is refused, reason HANDLE; one that waits
+ *          goes on waiting to its end.
  * Errors   INVALID_ARGUMENT  CAPTURE: a graph is being captured on it; end it first
  *          EXECUTION_FAILED  as hal_queue_wait; the queue is gone all the same */
 HAL_EXPORT hal_status hal_queue_release(hal_queue* queue, hal_error* error);
@@ -360,10 +386,70 @@ HAL_EXPORT hal_status hal_queue_reached(hal_queue* queue, uint64_t value, int32_
 HAL_EXPORT hal_status hal_queue_wait(hal_queue* queue, uint64_t value, uint64_t limit_ns,
                                      hal_error* error);
 
+/* Native work: what the library does not offer, with the vendor's own means. */
+
+typedef enum hal_native_type {
+  HAL_NATIVE_HOST = 1, /* the calling thread */
+  HAL_NATIVE_CUDA_STREAM = 2,
+  HAL_NATIVE_HIP_STREAM = 3,
+  HAL_NATIVE_CL_QUEUE = 4,
+  HAL_NATIVE_VK_COMMAND_BUFFER = 5,
+} hal_native_type;
+
+/* What a callback gets. */
+typedef struct hal_native {
+  uint32_t size;
+  uint32_t type;            /* hal_native_type */
+  uint64_t handle;          /* of the vendor's queue; 0 for the host */
+  const uint64_t* operands; /* the buffers' addresses or vendor's handles, as they were named */
+  uint32_t operand_count;
+  uint32_t reserved;
+} hal_native;
+
+/* Returns 0, or a hal_status that hal_queue_native then returns; another number counts as
+ * EXECUTION_FAILED. */
+typedef int32_t (*hal_native_fn)(void* argument, const hal_native* native);
+
+enum { HAL_ACCESS_READ = 1, HAL_ACCESS_WRITE = 2 };
+
+/* Puts work of the caller's own among the queue's calls.
+ *
+ * Memory   `buffers` are all that the work touches and `access` (HAL_ACCESS_...) how; at most
+ *          HAL_OPERANDS_MAX.
+ * Order    the callback runs once, before return. It queues its work on the queue that it is shown
+ *          and does not wait; on the host it is the work itself. Behind the queue's earlier calls
+ *          and other queues' work on the same bytes, before later ones.
+ * Threads  other threads' calls on the queue wait; the callback may make calls.
+ * Errors   UNSUPPORTED       the backend has no queue to show
+ *          INVALID_ARGUMENT  a frozen buffer written; another device's; or CAPTURE
+ *          what the callback returns */
+HAL_EXPORT hal_status hal_queue_native(hal_queue* queue, hal_native_fn callback, void* argument,
+                                       hal_buffer* const* buffers, const uint32_t* access,
+                                       uint32_t count, hal_error* error);
+
+/* The vendor's handle behind an object. `size` is set by the caller. */
+typedef struct hal_native_handle {
+  uint32_t size;
+  uint32_t type; /* the backend's own number, hal_native_type for queues */
+  uint64_t handle;
+  uint64_t offset_bytes; /* of a buffer, in the memory behind `handle` */
+  uint32_t owned; /* 1: the caller ends it by the vendor's means; 0: it lives with the object */
+  uint32_t reserved;
+} hal_native_handle;
+
+/* Shows it for a device, queue or buffer.
+ *
+ * Order    none: hal_queue_native orders. A queue that failed gets another handle.
+ * Errors   UNSUPPORTED  nothing is behind this kind of object */
+HAL_EXPORT hal_status hal_native_handle_of(const void* object, hal_native_handle* out_handle,
+                                           hal_error* error);
+
 /* Graphs. */
 
 /* Begins a recording: ops on the queue are checked, prepared and recorded instead of run.
  *
+ * Threads  other queues go on; what the recorded ops write they do not read or write through the
+ *          host before hal_graph_end.
  * Memory   *out_graph lives until hal_graph_release. The graph keeps the buffers it uses.
  * Errors   INVALID_ARGUMENT  CAPTURE: one is being captured on this queue already */
 HAL_EXPORT hal_status hal_graph_begin(hal_queue* queue, hal_graph** out_graph, hal_error* error);
@@ -381,7 +467,8 @@ HAL_EXPORT hal_status hal_graph_launch(hal_graph* graph, hal_error* error);
 
 /* Ends a graph's life; one that is still being captured is abandoned and the queue usable.
  *
- * Memory   NULL is allowed and does nothing. Waits for launched work. */
+ * Memory   NULL is allowed and does nothing. Waits for launched work.
+ * Threads  another thread's launch that comes later is refused, reason HANDLE. */
 HAL_EXPORT hal_status hal_graph_release(hal_graph* graph, hal_error* error);
 
 /* Explain and receipts. */

@@ -17,6 +17,9 @@ int main(int argc, char** argv) {
         std::printf("|%s|%d|%s", b.name.c_str(), b.rank, b.path.c_str());
         for (const auto& [key, value] : b.settings)
           std::printf("|%s=%s", key.c_str(), value.c_str());
+        for (const auto& c : b.quarantined)
+          std::printf("|!%s %s %s: %s", c.arch.c_str(), c.op.c_str(), c.dtype.c_str(),
+                      c.why.c_str());
       }
       std::printf("\n");
     } catch (const hal::Error& e) {

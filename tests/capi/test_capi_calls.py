@@ -35,6 +35,61 @@ def test_the_plan_table_is_emptied_while_threads_read_it(build: Build, play: Pla
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
 
 
+# scenario -> the devices that lack what it asks for, with the reason
+LACKING = {
+    "native": {"mode=async": "none"},
+    "handles": {"cpu": "none", "cpu_ref": "none", "dayone": "none"}
+    | dict.fromkeys(["mode=sync", "mode=sync; addresses=off", "memory=cell"], "none"),
+    "import": dict.fromkeys(["mode=async", "memory=cell"], "memory_kind"),
+    "capture": {},
+}
+
+
+@pytest.mark.parametrize("scenario", LACKING)
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_way_around_on_a_device(build: Build, play: Play, device: str, scenario: str) -> None:
+    done = play([build("native.c"), device, scenario])
+    lacks = LACKING[scenario].get(device)
+    wanted = f"unsupported {lacks}\n" if lacks else "ok\n"
+    assert (done.stdout, done.returncode) == (wanted, 0), done.stderr
+
+
+@pytest.mark.parametrize("scenario", LACKING)
+@pytest.mark.parametrize(
+    "script", ["mode=sync", "mode=sync; addresses=off", "mode=async", "memory=cell"]
+)
+def test_the_way_around_on_any_kind_of_device(
+    build: Build, play: Play, registry: Registry, script: str, scenario: str
+) -> None:
+    done = play([build("native.c"), "fake", scenario], registry(script))
+    lacks = LACKING[scenario].get(script)
+    wanted = f"unsupported {lacks}\n" if lacks else "ok\n"
+    assert (done.stdout, done.returncode) == (wanted, 0), done.stderr
+
+
+RACES = {"cpu": 400, "cpu_ref": 200}
+
+
+@pytest.mark.parametrize("race", ["queues", "buffers", "graphs"])
+@pytest.mark.parametrize("device", RACES)
+def test_a_handle_released_during_calls_is_refused(
+    build: Build, play: Play, device: str, race: str
+) -> None:
+    done = play([build("races.c"), device, race, str(RACES[device])])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) > 0
+
+
+@pytest.mark.parametrize("race", ["queues", "buffers", "graphs"])
+@pytest.mark.parametrize("script", ["mode=async", "mode=async; delay=20us", "memory=cell"])
+def test_a_handle_released_during_queued_calls_is_refused(
+    build: Build, play: Play, registry: Registry, script: str, race: str
+) -> None:
+    done = play([build("races.c"), "fake", race, "100"], registry(script))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) > 0
+
+
 @pytest.mark.parametrize("device", DEVICES)
 def test_wrong_arguments_have_their_status(build: Build, play: Play, device: str) -> None:
     done = play([build("bad_input.c"), device])

@@ -32,6 +32,7 @@ GOOD = (
 def _parsed(build: Build, play: Play, folder: Path, texts: list[bytes]) -> list[str]:
     sanitizers = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-w")
     sources = (f"-I{ROOT}", str(CORE / "registry.cc"))
+    sources = (*sources, str(CORE / "trust.cc"), str(CORE / "sha256.cc"))
     program = build("registry_driver.cc", *sanitizers, *sources, link=False)
     paths = []
     for number, text in enumerate(texts):
@@ -48,6 +49,15 @@ def test_a_good_file_is_read_as_written(build: Build, play: Play, tmp_path: Path
     assert lines == ["ok 2|cpu|50|/a/b.so|x=/c d|other|-7|/b.so"]
 
 
+def test_a_later_writers_additions_are_skipped(build: Build, play: Play, tmp_path: Path) -> None:
+    text = GOOD.replace("registry\t1", "registry\t2").replace("/c\\td\\\\e\\nf", "/c\tmore")
+    text = text.replace("/b.so\n", "/b.so\tmore\nx-colour\tred\n")
+    cell = "quarantine\tx86\tmatmul\tf32\tit is wrong\tmore\n"
+    text = text.replace("\nend\t", f"\n{cell}end\t")
+    lines = _parsed(build, play, tmp_path, [text.encode()])
+    assert lines == ["ok 2|cpu|50|/a/b.so|x=/c|other|-7|/b.so|!x86 matmul f32: it is wrong"]
+
+
 def test_what_python_writes_is_what_c_reads(build: Build, play: Play, tmp_path: Path) -> None:
     manifest = Manifest("chip", "v", "l.so", "0.1", "x", "s", rank=3)
     record = BackendRecord(
@@ -60,7 +70,10 @@ def test_what_python_writes_is_what_c_reads(build: Build, play: Play, tmp_path: 
 MALFORMED = {
     "": "no end line",
     "{}\n": "not a registry file",
-    GOOD.replace("registry\t1", "registry\t2"): "form is 2",
+    GOOD.replace("registry\t1", "registry\t3"): "form is 3",
+    GOOD.replace("\nend", "\nquarantine\ta\tb\tc\td\nend"): "not known",
+    GOOD.replace("registry\t1", "registry\t2").replace("setting\tx", "colour\tx"): "not known",
+    GOOD.replace("registry\t1", "registry\t2").replace("\nend", "\nquarantine\ta\nend"): "4 fields",
     GOOD[:-1]: "cut off",
     GOOD.replace("end\t2\n", ""): "cut off",
     GOOD.replace("end\t2", "end\t3"): "does not count 2",
@@ -90,6 +103,26 @@ def test_a_malformed_file_is_refused_by_line(build: Build, play: Play, tmp_path:
         assert "--write-registry" in line
 
 
+BYTES = [b"\xff", b"\xc3", b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82"]
+
+
+def test_only_utf8_is_read(build: Build, play: Play, tmp_path: Path) -> None:
+    text = GOOD.replace("\\nf", "").encode()
+    bad = [text.replace(b"/a/b.so", b"/a" + piece + b"/b.so") for piece in BYTES]
+    lines = _parsed(build, play, tmp_path, bad)
+    assert all(line.startswith("refused 68 ") and "not UTF-8" in line for line in lines)
+    good = ["\u00e9", "\u20ac", "\ud7ff", "\U0010ffff", "\u0800", "\U00010000"]
+    texts = [text.replace(b"/b.so", f"/{piece}.so".encode()) for piece in good]
+    assert all(line.startswith("ok 2|") for line in _parsed(build, play, tmp_path, texts))
+
+
+def test_a_path_that_is_not_utf8_is_left_out(tmp_path: Path) -> None:
+    manifest = Manifest("chip", "v", "l.so", "0.1", "x", "s", rank=3)
+    odd = Path(os.fsdecode(b"/odd\xff.so"))
+    text = registry_text([BackendRecord("chip", tmp_path, "", (), manifest, odd, HASH)])
+    assert "# refused: the path of backend chip is not UTF-8" in text and text.endswith("end\t0\n")
+
+
 def test_random_changes_never_crash_the_parser(build: Build, play: Play, tmp_path: Path) -> None:
     rng = random.Random(7)
     texts = []
@@ -117,7 +150,6 @@ def test_the_hash_is_that_of_hashlib(build: Build, play: Play, tmp_path: Path) -
         paths[-1].write_bytes(rng.randbytes(size))
         wanted.append(hashlib.sha256(paths[-1].read_bytes()).hexdigest())
     assert play([program, *paths]).stdout.split() == wanted
-    assert play([program, tmp_path / "nowhere"]).stdout == "\n"
 
 
 # ------------------------------------------------------------------------------ trust and choice

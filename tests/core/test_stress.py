@@ -42,3 +42,11 @@ def test_threads_share_a_device(stress: Path, backend: str, script: str, rounds:
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (0, "ok\n"), ran.stdout + ran.stderr
+
+
+def test_threads_that_wait_on_a_dying_queue_are_all_told(tmp_path: Path) -> None:
+    library = installed("backends/fake/libanyhal_fake.so")
+    program = build("dying_queue_driver.cc", tmp_path)
+    command = [str(program), str(library), "40"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "ok\n"), ran.stdout + ran.stderr

@@ -256,3 +256,28 @@ def test_one_array_as_out_is_the_first_of_several_outputs() -> None:
     total = hal.asarray(np.zeros((1, 3), np.float32))
     assert hal.rms_norm(x, None, x, eps=1e-5, out=(None, total))[1] is total
     assert (total.numpy() == 2 * x.numpy()).all()
+
+
+def test_a_capture_forbids_reads_to_its_own_thread_and_of_what_it_writes() -> None:
+    x, other, out = hal.asarray([1.0, 2.0]), hal.asarray([3.0]), hal.asarray([0.0, 0.0])
+    seen: dict[str, object] = {}
+
+    def read(name: str, array: hal.Array) -> None:
+        try:
+            seen[name] = array.numpy().tolist()
+        except hal.HalError as why:
+            seen[name] = str(why)
+
+    with hal.Graph() as graph:
+        hal.negative(x, out=out)
+        with pytest.raises(hal.HalError, match="being captured"):
+            other.numpy()
+        threads = [threading.Thread(target=read, args=a) for a in (("other", other), ("out", out))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seen["other"] == [3.0] and "being captured" in str(seen["out"])
+    graph.launch()
+    read("out", out)
+    assert seen["out"] == [-1.0, -2.0]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from anyhal.runtime import discovery, manifest, vendor
-from anyhal.runtime.discovery import Root, discover
+from anyhal.runtime.discovery import Root, discover, writable_by_others
 
 MACHINE = {"x86_64": 62, "aarch64": 183}[platform.machine()]
 OTHER_MACHINE = 245 - MACHINE
@@ -139,6 +139,26 @@ def test_sec_02_folders_that_others_can_write_are_refused(tmp_path: Path) -> Non
     assert one(tmp_path).failed_stage == "trust"
     (folder / "libanyhal_chip.so").chmod(0o644)
     assert one(tmp_path).error is None
+
+
+def test_sec_02_a_link_counts_with_the_folder_that_it_lies_in(tmp_path: Path) -> None:
+    real, shared, mine = tmp_path / "real", tmp_path / "shared", tmp_path / "mine"
+    for folder in (real, shared, mine):
+        folder.mkdir()
+    (real / "file").write_text("x")
+    (shared / "link").symlink_to("../real/./file")
+    (mine / "link").symlink_to(shared / "link")
+    (mine / "way").symlink_to(shared)
+    ways = [shared / "link", mine / "link", mine / "way" / "link", mine / ".." / "shared" / "link"]
+    assert [writable_by_others(way) for way in ways] == [""] * 4
+    shared.chmod(0o777)
+    assert [writable_by_others(way) for way in ways] == [
+        f"{shared} can be written by everybody"
+    ] * 4
+    assert writable_by_others(real / "file") == ""
+    (real / "round").symlink_to("round")
+    with pytest.raises(OSError, match="symbolic links"):
+        writable_by_others(real / "round")
 
 
 def test_sec_02_the_current_directory_is_never_searched(

@@ -9,16 +9,8 @@ its calls are counted.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
-import os
-import sys
 import threading
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,10 +23,9 @@ from anyhal.ops._oracle import wide
 from anyhal.ops._record import pack
 from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
 from anyhal.runtime import array as arrays
-from anyhal.runtime import context
+from anyhal.runtime import context, verdicts
 from anyhal.runtime.device import KNOWN_ANSWERS, Device
 from anyhal.runtime.queue import Queue
-from anyhal.settings import cache_folder
 
 SAMPLES = 2  # per cell: a few milliseconds
 _LARGEST = 4096  # elements
@@ -50,67 +41,21 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
     was wrong."""
     if not device.tested:
         return ""
-    numbers = "" if not any(words) else " " + "/".join(map(str, words))
-    cell = (device.name, spec.name, main.short + numbers)
+    cell = (device.name, spec.name, verdicts.cell_of(main, words))
     with _lock:
         known = _verdicts.get(cell)
         if known is None:
-            key = f"{device.fact.arch} {spec.name} {main.short}{numbers} {_op_hash(spec)}"
-            store = _store(device)
+            key = verdicts.key_of(device.fact.arch, spec, cell[2])
+            store = _stores.get(device.fingerprint)
+            if store is None:
+                store = _stores[device.fingerprint] = verdicts.read(device.fingerprint)
             known = store.get(key)
             if known is None:
                 known = _run(device, spec, main, words)
                 store[key] = known
-                _save(device, store)
+                verdicts.save(device.fingerprint, store)
             _verdicts[cell] = known
     return known
-
-
-def _op_hash(spec: OpSpec) -> str:
-    """Of the op's file and of all that its answers are judged with."""
-    own = inspect.getsource(sys.modules[spec.samples.__module__])
-    return hashlib.sha256((_shared_hash() + own).encode()).hexdigest()[:16]
-
-
-@lru_cache
-def _shared_hash() -> str:
-    package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    shared = [*(package / "ops").glob("_*.py"), *(package / "conformance").glob("*.py")]
-    for path in sorted([*shared, Path(__file__)]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-# ------------------------------------------------------------------------------------- the store
-
-
-def _path(device: Device) -> Path:
-    return cache_folder() / "selftest" / f"{device.fingerprint[:32]}.json"
-
-
-def _store(device: Device) -> dict[str, str]:
-    if device.fingerprint not in _stores:
-        try:
-            data = json.loads(_path(device).read_text(encoding="utf-8"))
-            good = isinstance(data, dict)
-        except (OSError, ValueError):
-            good = False
-        _stores[device.fingerprint] = {str(k): str(v) for k, v in data.items()} if good else {}
-    return _stores[device.fingerprint]
-
-
-def _save(device: Device, store: dict[str, str]) -> None:
-    """Written whole and renamed; a cache that cannot be written costs only time."""
-    path = _path(device)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(store, indent=1), encoding="utf-8")
-        os.replace(part, path)
-    except OSError:
-        with suppress(OSError):  # its folder may be what is wrong
-            part.unlink()
 
 
 # --------------------------------------------------------------------------------------- the test

@@ -8,7 +8,6 @@ array on a device opens it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import struct
 import sys
 import threading
@@ -25,6 +24,7 @@ from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover
+from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
     (1, "device_local"),
@@ -177,8 +177,7 @@ def _load(
         state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why)))
         return []
     made = []
-    text = f"{record.sha256} {sorted(given.items())}"
-    fingerprint = hashlib.sha256(text.encode()).hexdigest()
+    fingerprint = fingerprint_of(record.sha256, given)
     equipment = record.manifest is not None and record.manifest.test_equipment
     tested = not equipment or given.get("selftest") == "1"
     for index, row in enumerate(rows):

@@ -8,6 +8,7 @@ current directory; what others can write is refused.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -27,6 +28,7 @@ STAGES = ("found", "manifest", "architecture", "trust", "dependencies")
 ENTRY_POINTS = "anyhal.backends"
 SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
 
+_LINKS = 40  # as the kernel's own walk
 # ELF program header up to p_filesz, then what is not needed here (System V ABI).
 _SEGMENT = struct.Struct("<IIQQQQ16x")
 # ELF header, offset 18: e_machine (System V ABI, "ELF header").
@@ -189,24 +191,50 @@ def _holds_manifest(folder: Path) -> bool:
 def writable_by_others(path: Path, owner_matters: bool = True) -> str:
     """Who else may replace the file or folder at `path`, as a sentence part, or "".
 
-    With `owner_matters` every folder on the way counts, and so do owner and group; without, only
-    the right of everybody to write the thing itself: who owns an installed package is the
-    interpreter's concern, which runs its code already.
+    With `owner_matters` every folder on the way counts, also those in which a link lies, and so do
+    owner and group; without, only the right of everybody to write the thing itself: who owns an
+    installed package is the interpreter's concern, which runs its code already.
     """
     if not owner_matters:
         everybody = path.stat().st_mode & stat.S_IWOTH
         return f"{path} can be written by everybody" if everybody else ""
-    for step in (path, *path.parents):
-        info = step.stat()
+    *way, last = _steps(path)
+    for step in (last, *reversed(way)):
+        info = step.lstat()
         if info.st_uid not in {0, os.geteuid()}:
             return f"{step} belongs to user {info.st_uid}"
+        if stat.S_ISLNK(info.st_mode):
+            continue  # it has an owner, but no rights of its own
         # In a sticky folder such as /tmp others cannot replace what is mine.
-        sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX) and step != path
+        sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX) and step != last
         if info.st_mode & stat.S_IWOTH and not sticky:
             return f"{step} can be written by everybody"
         if info.st_mode & stat.S_IWGRP and info.st_gid not in {0, os.getegid()} and not sticky:
             return f"{step} can be written by group {info.st_gid}"
     return ""
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """What the system walks over from the root to the file behind all links, that last."""
+    rest = list(reversed(path.absolute().parts[1:]))
+    at, links = Path("/"), 0
+    yield at
+    while rest:
+        part = rest.pop()
+        if part == "..":
+            at = at.parent
+            continue
+        yield at / part
+        if not (at / part).is_symlink():
+            at = at / part
+            continue
+        links += 1
+        if links > _LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = Path(os.readlink(at / part))
+        at = Path("/") if target.is_absolute() else at
+        rest += [part for part in reversed(target.parts) if part != "/"]
+    yield at
 
 
 @dataclass
@@ -273,8 +301,8 @@ class _Walk:
     # Each stage answers None, or (file, reason, hint) of its failure.
 
     def _found(self) -> tuple[str, str, str] | None:
-        self.folder = self.folder.resolve(strict=True)
-        for path in (self.folder, self.folder / FILE_NAME):
+        given, self.folder = self.folder, self.folder.resolve(strict=True)
+        for path in (given, self.folder / FILE_NAME):
             writer = writable_by_others(path, self.root.strict)
             if not writer:
                 continue
@@ -326,7 +354,7 @@ class _Walk:
         first = self.seen_files.setdefault((info.st_dev, info.st_ino), library)
         if first != library:
             return str(library), f"it is the same file as {first}", "remove one of the two"
-        writer = writable_by_others(library, self.root.strict)
+        writer = writable_by_others(self.library, self.root.strict)
         if writer:
             return str(library), writer, "take that right away (chmod go-w)"
         self.library = library

@@ -4,13 +4,17 @@ SPDX-License-Identifier: Apache-2.0
 Fields are separated by tabs; \\t, \\n and \\\\ stand for a tab, a line's end, a backslash. A
 line that starts with # is a comment.
 
-    anyhal-registry  1
+    anyhal-registry  2
     backend  NAME  ABI  STATE  ALLOWED  RANK  SHA256  PATH
     setting  NAME  VALUE                                        of the backend above
+    quarantine  ARCH  OP  DTYPE  WHY                            a cell of the backend above
     end  COUNT                                                  of backends: nothing was cut off
 
-ALLOWED is yes when the backend may be chosen unnamed though its state would not allow that. The
-reader is core/api/registry.cc, which trusts the file only where nobody else can write it.
+ALLOWED is yes when the backend may be chosen unnamed though its state would not allow that. A cell
+in quarantine gave wrong answers in the self-test; cells that were not tested yet are not there. The
+reader is core/api/registry.cc, which trusts the file only where nobody else can write it. It skips
+fields behind those it knows and lines whose word begins with x-; what a reader must not miss gets
+a new form. The text is UTF-8.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ from pathlib import Path
 from anyhal import settings
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.runtime.discovery import BackendRecord, discover
+from anyhal.runtime.verdicts import fingerprint_of, quarantined
 
-FORM = 1
+FORM = 2
 FILE_NAME = "registry.tsv"
 
 
@@ -44,13 +49,26 @@ def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ())
             continue
         if record.hidden:
             continue
+        if not _is_utf8(record.library):
+            lines.append(f"# refused: the path of backend {record.name} is not UTF-8; rename it")
+            continue
         assert record.manifest is not None
         count += 1
         yes = "yes" if record.name in allow else "no"
         known = (record.name, record.manifest.abi, record.state, yes, record.manifest.rank)
         lines.append(_line("backend", *known, record.sha256, record.library))
         lines += [_line("setting", name, value) for name, value in record.settings]
+        wrong = quarantined(fingerprint_of(record.sha256, dict(record.settings)))
+        lines += [_line("quarantine", *cell) for cell in wrong]
     return "\n".join([*lines, _line("end", count), ""])
+
+
+def _is_utf8(path: Path | None) -> bool:
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
+        return False
+    return True
 
 
 def _line(*fields: object) -> str:
