@@ -448,6 +448,9 @@ Answer concat(const Desc& d) {
              in_place(d, 0));
 }
 
+// Products may round their factors to bf16 when the caller allows it; make_plan says where they do.
+constexpr sdk::Promise kRounded = {1u << ANYHAL_ACCUMULATE_BF16, 0};
+
 const sdk::Row kRows[] = {
     // op, name, main operand, its dtypes, attributes, also requires, kernel (by instruction set)
     {ANYHAL_OP_COPY, "copy", 0, kAny, no_attributes, copy, nullptr, nullptr, sdk::kExact},
@@ -458,15 +461,15 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_BINARY, "binary", 0, kPlain, known_attributes<anyhal_attrs_binary>, binary, nullptr},
     {ANYHAL_OP_WHERE, "where", 1, kStored, no_attributes, where, nullptr, nullptr, sdk::kExact},
     {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce, nullptr},
-    {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr},
+    {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr, nullptr, kRounded},
     {ANYHAL_OP_GATHER, "gather", 0, kAny, known_attributes<anyhal_attrs_gather>, gather, nullptr,
      nullptr, sdk::kExact},
     {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, kNumbers, known_attributes<anyhal_attrs_scatter_add>,
      scatter_add, nullptr},
     {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, kComputed,
-     known_attributes<anyhal_attrs_matmul_epilogue>, matmul_epilogue, nullptr},
+     known_attributes<anyhal_attrs_matmul_epilogue>, matmul_epilogue, nullptr, nullptr, kRounded},
     {ANYHAL_OP_QUANT_MATMUL, "quant_matmul", 0, kComputed,
-     known_attributes<anyhal_attrs_quant_matmul>, quant_matmul, nullptr},
+     known_attributes<anyhal_attrs_quant_matmul>, quant_matmul, nullptr, nullptr, kRounded},
     {ANYHAL_OP_ATTENTION, "attention", 0, kComputed, known_attributes<anyhal_attrs_attention>,
      attention, nullptr},
     {ANYHAL_OP_RMS_NORM, "rms_norm", 0, kComputed, known_attributes<anyhal_attrs_rms_norm>,

@@ -7,7 +7,8 @@
 
 namespace hal::cpu {
 
-enum class Isa { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+// The last has kAvx512's kernels, of which some then use bf16 dot products.
+enum class Isa { kBaseline = 0, kAvx2 = 1, kAvx512 = 2, kAvx512Bf16 = 3 };
 
 Isa detect_isa();
 // The level that the text names, at most `detected`; null or empty = `detected`. False: unknown.
