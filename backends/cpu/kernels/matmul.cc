@@ -234,15 +234,9 @@ bool use_packed(Plan& plan, State& s) {
 }
 
 #if defined(__AVX512F__)
-// From here on rounding the factors while packing costs less than the dot instruction spares
-// (benchmarks/gemm.py --numerics bf16).
-constexpr int64_t kPairsWork = 64 * 64 * 64;
-constexpr int64_t kPairsRows = 8;
-
 template <class S>
 bool use_pairs(Plan& plan, State& s) {
-  if (plan.accumulate != ANYHAL_ACCUMULATE_BF16 || !plan.dots_bf16) return false;
-  if (s.k % 2 != 0 || s.m < kPairsRows || s.m * s.n * s.k < kPairsWork) return false;
+  if (!pairs_pay(plan, s.m, s.n, s.k)) return false;
   State half = s;
   half.k = s.k / 2;
   use_packed<float, float>(plan, half);

@@ -118,6 +118,17 @@ HAL_CPU_BF16 static void pack_pairs(const char* from, int64_t across, int64_t al
   }
 }
 
+// From here on rounding the factors while packing costs less than the dot instruction spares
+// (benchmarks/gemm.py --numerics bf16).
+constexpr int64_t kPairsWork = 96 * 96 * 96;
+constexpr int64_t kPairsRows = 64, kPairsColumns = 32;
+
+// Which rounding a row gets may not depend on how many rows there are, so not under `ordered`.
+static inline bool pairs_pay(const Plan& plan, int64_t m, int64_t n, int64_t k) {
+  return plan.accumulate == ANYHAL_ACCUMULATE_BF16 && plan.dots_bf16 && !plan.ordered &&
+         k % 2 == 0 && m >= kPairsRows && n >= kPairsColumns && m * n * k >= kPairsWork;
+}
+
 // micro_kernel on pairs.
 template <int kUsed>
 HAL_CPU_BF16 static void pairs_kernel(int64_t depth, const float* a, const float* b,

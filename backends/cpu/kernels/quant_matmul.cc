@@ -8,6 +8,7 @@
 #include "direct.h"
 #include "gemm.h"
 #include "kernel.h"
+#include "pairs.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
@@ -105,13 +106,15 @@ struct State {
   int64_t w_row;                       // bytes
   int64_t blocks;                      // of one row
   int64_t packed_bytes;
+  bool few;     // rows of x: few enough to read the weights as they are packed
+  bool pairs;   // factors are rounded to bf16
   bool repack;  // the weights are not constant: packed at each call
   ReadRow read_x;
   PackPanel<float> pack_x;
   Finish finish;
   SideOperand sides[3];  // strides and readers; data comes with the call
   int64_t out_row, out_column;
-  uint32_t dtype;
+  uint32_t dtype, x_dtype;
   int64_t x_bytes;  // workspace of x as f32
 };
 
@@ -276,6 +279,53 @@ void dequantise_panel(const Product<float>& p, int64_t panel, int64_t k, int64_t
   }
 }
 
+#if defined(__AVX512F__)
+// dequantise_panel with k and depth in pairs.
+template <class Q>
+HAL_CPU_BF16 void dequantise_pairs(const Product<float>& p, int64_t panel, int64_t k, int64_t depth,
+                                   float* to) {
+  constexpr int64_t kColumns = Tile<float>::kColumns, kPairs = kBlock / 2;
+  constexpr int kWords = static_cast<int>(kBlock) / Q::kPerWord;
+  const State& s = *static_cast<const State*>(p.b_context);
+  for (int v = 0; v < Tile<float>::kVectors; ++v) {
+    int64_t column = panel * kColumns + v * kF32Lanes;
+    const char* block = p.b + (column / kGroup * s.blocks + k / kPairs) * Q::kBytes;
+    float* line = to + v * kF32Lanes;
+    for (int64_t b = 0; b < depth / kPairs; ++b, block += Q::kBytes) {
+      Scales<Q> scales = load_scales<Q>(block, 0);
+      for (int w = 0; w < kWords; ++w) {
+        F32 values[Q::kPerWord];
+        each_weight<Q>(load_words(block + Q::kHeader + w * 64), scales,
+                       [&](int i, F32 value) { values[i] = value; });
+#pragma GCC unroll 4
+        for (int i = 0; i < Q::kPerWord; i += 2, line += kColumns)
+          _mm512_storeu_si512(line, pairs_of(reinterpret_cast<__m512>(values[i]),
+                                             reinterpret_cast<__m512>(values[i + 1])));
+      }
+    }
+  }
+}
+
+template <class Q>
+void take_pairs(const State& s, Product<float>* p) {
+  if (!s.pairs) return;
+  constexpr int kRows = Tile<float>::kRows;
+  p->k = s.k / 2;
+  p->a_along *= 2;
+  p->pack_a = s.x_dtype == ANYHAL_DTYPE_F32 ? pack_pairs<float, kRows> : pack_pairs<BF16, kRows>;
+  p->fill_b = dequantise_pairs<Q>;
+  p->tile = run_pairs_tile;
+}
+
+bool use_pairs(const Plan& plan, const State& s) {
+  return s.x_dtype != ANYHAL_DTYPE_F16 && pairs_pay(plan, s.m, s.n, s.k);
+}
+#else
+template <class Q>
+void take_pairs(const State&, Product<float>*) {}
+bool use_pairs(const Plan&, const State&) { return false; }
+#endif
+
 template <class Q>
 void run_many(const Plan& plan, const State& s, const Call& call, char* workspace) {
   Product<float> p = {};
@@ -293,6 +343,7 @@ void run_many(const Plan& plan, const State& s, const Call& call, char* workspac
   p.out_row_stride = s.out_row;
   p.out_column_stride = s.out_column;
   p.finish = &call.finish;
+  take_pairs<Q>(s, &p);
   run_product(p, plan.team, workspace);
 }
 
@@ -322,7 +373,7 @@ anyhal_status run(const Plan& plan, char* const* data, char* workspace, anyhal_e
       *sides[t] = s.sides[t];
       if (s.sides[t].read != nullptr) sides[t]->data = data[2 + t] + (t > 0 ? offsets[t] : 0);
     }
-    if (s.m < kFewRows)
+    if (s.few)
       run_few<Q>(plan, s, call, workspace);
     else
       run_many<Q>(plan, s, call, workspace);
@@ -405,6 +456,10 @@ bool prepare_quant_matmul(Plan& plan) {
   s.w_row = w.strides[w.rank - 2] * element_bytes(w.dtype);
   s.blocks = s.k / kBlock;
   s.dtype = w.dtype;
+  s.x_dtype = x.dtype;
+  s.few = s.m < kFewRows && !plan.ordered;
+  s.pairs = !s.few && use_pairs(plan, s);
+  if (s.pairs) plan.accumulated = plan.accumulate;
   s.read_x = reader_of(x.dtype);
   s.pack_x = row_packer(x.dtype);
   s.finish = {attrs.scale, attrs.activation, {}, {}, {}, writer_of(out.dtype)};
@@ -414,12 +469,15 @@ bool prepare_quant_matmul(Plan& plan) {
   s.repack = !w.constant();
   bool in_place =
       x.dtype == ANYHAL_DTYPE_F32 && s.x_column == 4 && (s.m == 1 || s.x_row == s.k * 4);
-  s.x_bytes = s.m < kFewRows && !in_place ? round_up(s.m * s.k * 4, 64) : 0;
+  s.x_bytes = s.few && !in_place ? round_up(s.m * s.k * 4, 64) : 0;
   int64_t work =
-      s.m < kFewRows ? s.x_bytes : product_workspace<float>(s.m, s.n, s.k, plan.team.threads);
+      s.few ? s.x_bytes
+            : product_workspace<float>(s.m, s.n, s.pairs ? s.k / 2 : s.k, plan.team.threads);
   plan.workspace_bytes = static_cast<uint64_t>(work + (s.repack ? s.packed_bytes : 0));
   plan.run = q4 ? run<Q4> : run<Q8>;
-  plan.kernel = s.m < kFewRows ? "16 rows interleaved, few rows" : "16 rows interleaved, panels";
+  plan.kernel = s.few     ? "16 rows interleaved, few rows"
+                : s.pairs ? "16 rows interleaved, panels, bf16 dot products"
+                          : "16 rows interleaved, panels";
   plan.library = "";
   if (!s.repack && s.packed_bytes > 0) {
     plan.pack = q4 ? pack_weights<Q4> : pack_weights<Q8>;
