@@ -20,6 +20,7 @@ using hal::cpu::OneDnn;
 struct anyhal_self {
   const anyhal_services* services = nullptr;
   Isa isa = Isa::kBaseline;
+  bool int8_dots = false;
   const hal::cpu::KernelSet* kernels = nullptr;
   OneDnn* onednn = nullptr;
   anyhal_memory_kind kind = {};
@@ -140,6 +141,7 @@ bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* oned
   plan->accumulated = ANYHAL_ACCUMULATE_STRICT;
   plan->ordered = desc.numerics[ANYHAL_NUMERICS_DETERMINISM] >= ANYHAL_DETERMINISM_BATCH_INVARIANT;
   plan->dots_bf16 = self.isa >= Isa::kAvx512Bf16;
+  plan->dots_int8 = self.int8_dots;
   size_t bytes = desc.attributes_size;
   if (bytes > sizeof(plan->attributes)) bytes = sizeof(plan->attributes);
   if (desc.attributes != nullptr) memcpy(plan->attributes, desc.attributes, bytes);
@@ -411,6 +413,7 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
                 "avx512_bf16",
                 isa);
   self->kernels = &kernels_of(self->isa);
+  self->int8_dots = has_int8_dots(self->isa);
 #if defined(__x86_64__)
   snprintf(self->arch, sizeof(self->arch), "x86-64 %s", isa_name(self->isa));
 #else

@@ -455,6 +455,8 @@ Answer concat(const Desc& d) {
 // Their sums go in an order that only the inner size determines when batch invariance is asked for.
 constexpr sdk::Promise kProduct = {1u << ANYHAL_ACCUMULATE_BF16,
                                    1u << ANYHAL_DETERMINISM_BATCH_INVARIANT};
+constexpr sdk::Promise kQuantised = {kProduct.accumulate | 1u << ANYHAL_ACCUMULATE_INT8,
+                                     kProduct.determinism};
 constexpr sdk::Promise kAlone = sdk::kBatchInvariant;  // each row, or element, on its own
 constexpr sdk::Promise kExact = sdk::kExact;
 constexpr sdk::Kernel kByIsa = nullptr;
@@ -488,7 +490,7 @@ const sdk::Row kRows[] = {
     {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, kComputed, kHas<anyhal_attrs_matmul_epilogue>,
      matmul_epilogue, kByIsa, kOfPlan, kProduct},
     {ANYHAL_OP_QUANT_MATMUL, "quant_matmul", 0, kComputed, kHas<anyhal_attrs_quant_matmul>,
-     quant_matmul, kByIsa, kOfPlan, kProduct},
+     quant_matmul, kByIsa, kOfPlan, kQuantised},
     {ANYHAL_OP_ATTENTION, "attention", 0, kComputed, kHas<anyhal_attrs_attention>, attention,
      kByIsa},
     {ANYHAL_OP_RMS_NORM, "rms_norm", 0, kComputed, kHas<anyhal_attrs_rms_norm>, rms_norm, kByIsa,

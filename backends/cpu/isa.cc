@@ -44,6 +44,11 @@ Isa detect_isa() {
   return dots ? Isa::kAvx512Bf16 : Isa::kAvx512;
 }
 
+bool has_int8_dots(Isa isa) {
+  uint32_t a, b, c, d;
+  return isa >= Isa::kAvx512Bf16 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && has(c, 11);
+}
+
 const KernelSet& kernels_of(Isa isa) {
   switch (isa) {
     case Isa::kAvx512:
@@ -72,6 +77,7 @@ void processor_name(char* to, size_t bytes) {
 #else
 
 Isa detect_isa() { return Isa::kBaseline; }
+bool has_int8_dots(Isa) { return false; }
 const KernelSet& kernels_of(Isa) { return baseline::kKernels; }
 void processor_name(char* to, size_t bytes) { snprintf(to, bytes, "host processor"); }
 

@@ -156,6 +156,44 @@ def test_quantised_products_take_bf16_too(block: str) -> None:
 
 
 @needs_dots
+@pytest.mark.parametrize("rows", [1, 3, 13])
+@pytest.mark.parametrize("block", ["q4_1", "q8_0"])
+def test_int8_rounds_activations_where_it_is_said(block: str, rows: int) -> None:
+    rng, spec = np.random.default_rng(6), BY_NAME["quant_matmul"]
+    x = rng.standard_normal((rows, 320)).astype(F32)
+    x[0, 32:64] = 0
+    w = random_blocks(rng, block, (45, 320))
+    inputs = (x, w, None, None, rng.standard_normal((rows, 45)).astype(F32))
+    found, how = run("quant_matmul", *inputs, numerics="int8")
+    want = spec.reference(*inputs)
+    limit = bound(spec.bound, spec, inputs, {}, want, dtype("f32"))
+    assert how == "int8" and mismatch(found, want, limit, dtype("f32")) is not None
+    limit = limit + rounded_factors(3, spec, inputs)
+    assert mismatch(found, want, limit, dtype("f32")) is None
+    strict, how = run("quant_matmul", *inputs, numerics="bf16")
+    assert how == "strict" and not np.array_equal(found, strict)
+
+
+@needs_dots
+@pytest.mark.parametrize("block", ["q4_1", "q8_0"])
+def test_int8_probe_and_kinds(block: str) -> None:
+    """127.4 of 127 rounds away exactly; rows that are not finite are multiplied as they are."""
+    rng = np.random.default_rng(7)
+    w = random_blocks(rng, block, (32, 64))
+    x = np.full((10, 64), 127, F32)
+    whole, how = run("quant_matmul", x, w, None, None, None, numerics="int8")
+    x[:, 1::2] = 126.6
+    found, _ = run("quant_matmul", x, w, None, None, None, numerics="int8")
+    assert how == "int8" and found.tobytes() == whole.tobytes()
+    x[4, 3], x[5, 40], x[6, 7] = np.nan, np.inf, 1e-42
+    found, how = run("quant_matmul", x, w, None, None, None, numerics="int8")
+    strict, _ = run("quant_matmul", x, w, None, None, None, numerics="strict")
+    assert how == "int8" and np.isnan(found[4]).all()
+    assert np.array_equal(np.isinf(found[5]), np.isinf(strict[5])) and not np.isnan(found[5]).any()
+    assert np.isfinite(found[[0, 1, 2, 3, 6, 7, 8, 9]]).all()
+
+
+@needs_dots
 def test_an_int8_permission_allows_what_is_finer() -> None:
     a, b = probes(96, 128, 96)
     found, how = run("matmul", a, b, numerics="int8")
@@ -335,6 +373,14 @@ def exact_calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "concat", lambda: hal.concat([hal.asarray(x), hal.asarray(x)], axis=1)
     yield "stack", lambda: hal.stack([hal.asarray(x), hal.asarray(x)], axis=1)
     yield "pad", lambda: hal.pad(hal.asarray(x), pads=(1, 2, 0, 3))
+    key = np.array([10, 3], np.uint64)
+    for name in ("random_uniform", "random_normal"):
+        yield name, lambda n=name: getattr(hal, n)(hal.asarray(key), shape=(501,))
+    for block in ("q4_1", "q8_0", "q6_k"):
+        w = random_blocks(rng, block, (7, 512))
+        yield f"embedding {block}", lambda w=w: hal.embedding(
+            hal.frombuffer(w.data.reshape(-1), w.dtype.name, w.shape), hal.asarray(rows)
+        )
     yield "one_hot", lambda: hal.one_hot(hal.asarray(rows), depth=5)
 
 
@@ -379,6 +425,14 @@ def test_what_is_not_exact_is_refused_by_type_and_says_what_holds(device: str, c
         assert decision.choice == ""
         assert {r.reason for r in decision.refusals} >= {"numerics"}
         assert "does not depend on its batch" in str(decision)
+
+
+@pytest.mark.parametrize("device", ["cpu:0", "cpu_ref:0", "dayone:0"])
+@pytest.mark.parametrize("numerics", ["strict", "tf32"])
+def test_a_device_without_faster_products_is_strict_and_says_so(device: str, numerics: str) -> None:
+    a, b = probes(16, 24, 8)
+    found, how = run("matmul", a, b, numerics=numerics, device=device)
+    assert how == "strict" and (found == 24 * (1 + 2.0**-8)).all()
 
 
 def test_a_device_that_promises_nothing_refuses() -> None:

@@ -556,13 +556,20 @@ def rounded_factors(
         return 0.0
     if dtype(inputs[0].dtype).short not in ("f32", "bf16"):
         return 0.0
-    u = 2.0 ** -_FACTOR_BITS[accumulate]
+    if accumulate == 3 and spec.name != "quant_matmul":
+        return 0.0
     a, b = (np.abs(_oracle.wide(x)).astype(_WIDE) for x in inputs[:2])
     if spec.name == "quant_matmul":
         b = b.T
     with np.errstate(all="ignore"):
         flushed = np.matmul(a + 1, np.ones_like(b)) + np.matmul(np.ones_like(a), b)
-        error = (2 * u + u * u) * np.matmul(a, b) + _FLUSHED * flushed
+        if accumulate == 3:
+            # Half a step of the row's largest over 127, and two roundings of the scale.
+            step = (1 + 2.0**-20) * a.max(axis=-1, keepdims=True, initial=0) / 127
+            error = np.matmul(np.broadcast_to(step / 2, a.shape), b) + _FLUSHED * flushed
+        else:
+            u = 2.0 ** -_FACTOR_BITS[accumulate]
+            error = (2 * u + u * u) * np.matmul(a, b) + _FLUSHED * flushed
         if spec.name == "matmul":
             return error
         given = attrs or {}
