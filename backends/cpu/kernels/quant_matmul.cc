@@ -191,7 +191,7 @@ void run_int8(const Plan& plan, const State& s, const Call& call, char* workspac
   });
 }
 
-// Beyond these rows bf16 panels are as fast (benchmarks/gemm.py --numerics int8).
+// For any number of rows faster than what else is allowed (benchmarks/gemm.py --numerics int8).
 bool use_int8(const Plan& plan, const State& s) {
   return plan.accumulate == ANYHAL_ACCUMULATE_INT8 && plan.dots_int8 && !plan.ordered && s.k > 0 &&
          s.m > 0;
