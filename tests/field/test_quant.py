@@ -208,7 +208,8 @@ def test_special_values_of_8_bit_floats_go_through_products(on: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codes", "zero"), [("int8", np.uint8), ("uint8", np.int8), ("int16", np.int8), ("int4", np.uint8)]
+    ("codes", "zero"),
+    [("int8", np.uint8), ("uint8", np.int8), ("int16", np.int8), ("int4", np.uint8)],
 )
 def test_a_zero_point_has_the_dtype_of_its_codes(codes: str, zero: Any) -> None:
     """128 and -128 are one byte: a zero point of the other sign would be read as another number."""

@@ -331,8 +331,10 @@ def test_the_number_of_threads_changes_nothing(determinism: str) -> None:
     assert len(seen) == 1
 
 
-UNARY = "abs negative sign sqrt reciprocal floor ceil round trunc square relu isnan signbit".split()
-BINARY = "add subtract multiply divide copysign nextafter less equal greater_equal".split()
+UNARY = ["abs", "negative", "sign", "sqrt", "reciprocal", "floor", "ceil", "round", "trunc"]
+UNARY += ["square", "relu", "isnan", "signbit"]
+BINARY = ["add", "subtract", "multiply", "divide", "copysign", "nextafter"]
+BINARY += ["less", "equal", "greater_equal"]
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -3e-39, 1e30, 65504.0, 0.1, -2.5, 3.5]
 
 
@@ -355,8 +357,11 @@ def exact_calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     for short in ("i64", "i32", "i8", "u16"):
         x = (1000 * rng.standard_normal((9, 20))).astype(dtype(short).numpy)
         for name in ("add", "multiply", "pow", "floor_divide", "remainder", "maximum"):
-            yield f"{name} {short}", lambda n=name, x=x: getattr(hal, n)(
-                hal.asarray(x), hal.asarray(x[::-1].copy() % 7)
+            yield (
+                f"{name} {short}",
+                lambda n=name, x=x: getattr(hal, n)(
+                    hal.asarray(x), hal.asarray(x[::-1].copy() % 7)
+                ),
             )
         for name in ("sum", "prod", "max", "min"):
             yield f"{name} {short}", lambda n=name, x=x: getattr(hal, n)(hal.asarray(x), axis=1)
@@ -378,8 +383,11 @@ def exact_calls() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield name, lambda n=name: getattr(hal, n)(hal.asarray(key), shape=(501,))
     for block in ("q4_1", "q8_0", "q6_k"):
         w = random_blocks(rng, block, (7, 512))
-        yield f"embedding {block}", lambda w=w: hal.embedding(
-            hal.frombuffer(w.data.reshape(-1), w.dtype.name, w.shape), hal.asarray(rows)
+        yield (
+            f"embedding {block}",
+            lambda w=w: hal.embedding(
+                hal.frombuffer(w.data.reshape(-1), w.dtype.name, w.shape), hal.asarray(rows)
+            ),
         )
     yield "one_hot", lambda: hal.one_hot(hal.asarray(rows), depth=5)
 

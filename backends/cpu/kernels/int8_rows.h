@@ -1,8 +1,8 @@
 // Rows of x rounded to 8 bits, block by block, and their products with packed weights.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Each block of 32 numbers has a scale of its own, its largest magnitude over 127. Integer sums of a
-// block are exact; blocks are added in f32, in their order.
+// Each block of 32 numbers has a scale of its own, its largest magnitude over 127. Integer sums of
+// a block are exact; blocks are added in f32, in their order.
 #ifndef BACKENDS_CPU_KERNELS_INT8_ROWS_H_
 #define BACKENDS_CPU_KERNELS_INT8_ROWS_H_
 
@@ -65,8 +65,7 @@ static inline bool rows_finite(const char* rows, int64_t stride, int64_t count, 
   bool finite = true;
   for (int64_t r = 0; r < count; ++r) {
     const Int8Block* block = reinterpret_cast<const Int8Block*>(rows + r * stride);
-    for (int64_t b = 0; b < blocks; ++b)
-      finite = finite && block[b].scale - block[b].scale == 0.0f;
+    for (int64_t b = 0; b < blocks; ++b) finite = finite && block[b].scale - block[b].scale == 0.0f;
   }
   return finite;
 }

@@ -97,8 +97,8 @@ HAL_CPU_BF16 static void pack_pairs(const char* from, int64_t across, int64_t al
       for (int w = 0; w < kWidth; w += 16) {
         F32 r[16];
         for (int i = 0; i < 16; ++i)
-          r[i] = w + i < count ? reinterpret_cast<F32>(neighbour_pairs<S>(
-                                     from + (w + i) * across + k * along, pairs))
+          r[i] = w + i < count ? reinterpret_cast<F32>(
+                                     neighbour_pairs<S>(from + (w + i) * across + k * along, pairs))
                                : F32{};
         transpose_square(r);
         for (int64_t i = 0; i < pairs; ++i)

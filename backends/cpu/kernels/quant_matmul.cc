@@ -448,7 +448,7 @@ bool prepare_quant_matmul(Plan& plan) {
   int64_t work =
       s.int8  ? s.x_bytes + s.m * int8_row_bytes(s.k)
       : s.few ? s.x_bytes
-            : product_workspace<float>(s.m, s.n, s.pairs ? s.k / 2 : s.k, plan.team.threads);
+              : product_workspace<float>(s.m, s.n, s.pairs ? s.k / 2 : s.k, plan.team.threads);
   plan.workspace_bytes = static_cast<uint64_t>(work + (s.repack ? s.packed_bytes : 0));
   plan.run = q4 ? run<Q4> : run<Q8>;
   plan.kernel = s.int8    ? "16 rows interleaved, 8-bit dot products"

@@ -129,7 +129,8 @@ struct Row {
   Kernel kernel;                  // throws Failure for what only the values tell, before it writes
   Workspace workspace = nullptr;  // bytes that a call needs; nullptr = none
   Promise promise = {};
-  // Which calls of a row that does not promise it have the same bits on every device; see exact.hpp.
+  // Which calls of a row that does not promise it have the same bits on every device; see
+  // exact.hpp.
   bool (*exact)(const anyhal_op_desc& desc) = nullptr;
 };
 

@@ -91,8 +91,8 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     for name in (*BLOCKS, *PACKED):
         width = dtype(name).block_elements
         for axis, shapes in ((0, ((2, width), (3, width))), (-1, ((2, width), (2, 3 * width)))):
-            parts = tuple(random_blocks(rng, name, s) for s in shapes)
-            yield Sample(f"blocks {name} axis {axis}", parts, {"axis": axis})
+            blocks = tuple(random_blocks(rng, name, s) for s in shapes)
+            yield Sample(f"blocks {name} axis {axis}", blocks, {"axis": axis})
 
 
 SPEC = OpSpec(
