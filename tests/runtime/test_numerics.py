@@ -280,6 +280,11 @@ BY_ROW: dict[str, Callable[[Any], Any]] = {
     ),
     "max": lambda x: hal.max(x * 0.0, axis=1, keepdims=True),
     "logsumexp": lambda x: hal.logsumexp(x, axis=1, keepdims=True),
+    "log_softmax": lambda x: hal.log_softmax(x, axis=1),
+    "cumsum": lambda x: hal.cumsum(x, axis=1),
+    "conv": lambda x: hal.conv(
+        x.reshape(x.shape[0], 4, 6, 4), hal.asarray(np.resize(W, (5, 4, 3, 3)))
+    ),
     "exp": hal.exp,
     "erf": hal.erf,
     "tanh of halves": lambda x: hal.tanh(x.astype("bfloat16")),
