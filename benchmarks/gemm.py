@@ -2,6 +2,8 @@
 SPDX-License-Identifier: Apache-2.0
 
     python benchmarks/gemm.py [--json] [--blocks N] [--sizes 256 512 1024 2048] [--device NAME]
+    python benchmarks/gemm.py --numerics bf16   what the permission gains over strict products
+    python benchmarks/gemm.py --numerics int8   the same for weights in blocks
 
 The peer is the faster of oneDNN's two entries, its matmul primitive and its sgemm, run by its own
 threads. Blocks rotate over operand sets with different values; results are compared.
@@ -20,6 +22,7 @@ import numpy as np
 from timing import Figure, compare, invalid, show, threads
 
 import anyhal as hal
+from anyhal.ops._oracle import random_blocks
 
 SETS_MAX, SET_BYTES = 64, 192 << 20  # operand sets, and the memory that all of them may take
 BLOCK_SECONDS = 0.1
@@ -142,13 +145,67 @@ def measure(size: int, peer: OneDnn, device: str, blocks: int) -> Figure:
     )
 
 
+# Rows, inner size and columns: a cube, the prompt of a small model, few rows, one row.
+PERMITTED = ((1024, 1024, 1024), (512, 576, 1536), (64, 576, 1536), (32, 576, 1536), (1, 576, 1536))
+
+
+def permitted(
+    dims: tuple[int, int, int], numerics: str, block: str, device: str, blocks: int
+) -> Figure:
+    """One product under a permission and strictly, in the same run; `block`: the weights' dtype."""
+    (m, k, n), rng = dims, np.random.default_rng(7)
+    x = hal.asarray(rng.standard_normal((m, k)).astype(np.float32), device=device)
+    out = hal.empty((m, n), dtype="float32", device=device)
+    if block:
+        data = random_blocks(rng, block, (n, k)).data.reshape(-1)
+        w = hal.frombuffer(data, block, (n, k), device=device, constant=True)
+    else:
+        w = hal.asarray(rng.standard_normal((k, n)).astype(np.float32), device=device)
+    multiply = hal.quant_matmul if block else hal.matmul
+    rounds = max(1, int(4e9 / (2.0 * m * k * n)))
+
+    def under(contract: str) -> Callable[[], None]:
+        def run() -> None:
+            with hal.use(device=device, numerics=contract):
+                for _ in range(rounds):
+                    multiply(x, w, out=out)
+                hal.synchronize()
+
+        return run
+
+    call = f"{'quant_' if block else ''}matmul f32[{m},{k}] "
+    call += f"{block}[{n},{k}]" if block else f"f32[{k},{n}]"
+    with hal.use(device=device, numerics=numerics):
+        kernel = hal.explain(call).kernels[0]
+    mine, other, (low, high) = compare(under(numerics), under("strict"), blocks)
+    work = 2.0 * m * k * n * rounds * 1e-9
+    return Figure(
+        f"gemm f32 x {block or 'f32'} {m}x{k}x{n}, {numerics} allowed",
+        work / mine,
+        "GF/s",
+        "strict",
+        work / other,
+        other / mine,
+        (1 / high, 1 / low),
+        {"threads": threads(), "numerics": kernel.numerics, "kernel": kernel.kernel},
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024, 2048])
     parser.add_argument("--device", default="cpu:0")
+    parser.add_argument("--numerics", choices=("bf16", "int8"))
     options = parser.parse_args()
+    if options.numerics:
+        dtypes = ("", "q4_1") if options.numerics == "bf16" else ("q4_1", "q8_0")
+        pairs = [(d, dims) for d in dtypes for dims in PERMITTED]
+        how = options.numerics
+        found = [permitted(dims, how, d, options.device, options.blocks) for d, dims in pairs]
+        show(found, options.json)
+        return
     peer = OneDnn(threads())
     figures = [measure(s, peer, options.device, options.blocks) for s in options.sizes]
     show(figures, options.json)

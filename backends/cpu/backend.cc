@@ -20,6 +20,7 @@ using hal::cpu::OneDnn;
 struct anyhal_self {
   const anyhal_services* services = nullptr;
   Isa isa = Isa::kBaseline;
+  bool int8_dots = false;
   const hal::cpu::KernelSet* kernels = nullptr;
   OneDnn* onednn = nullptr;
   anyhal_memory_kind kind = {};
@@ -136,6 +137,11 @@ bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* oned
   plan->team = {self.services, self.services->thread_count(self.services->context)};
   plan->onednn = onednn;
   plan->library = "";
+  plan->accumulate = desc.numerics[ANYHAL_NUMERICS_ACCUMULATE];
+  plan->accumulated = ANYHAL_ACCUMULATE_STRICT;
+  plan->ordered = desc.numerics[ANYHAL_NUMERICS_DETERMINISM] >= ANYHAL_DETERMINISM_BATCH_INVARIANT;
+  plan->dots_bf16 = self.isa >= Isa::kAvx512Bf16;
+  plan->dots_int8 = self.int8_dots;
   size_t bytes = desc.attributes_size;
   if (bytes > sizeof(plan->attributes)) bytes = sizeof(plan->attributes);
   if (desc.attributes != nullptr) memcpy(plan->attributes, desc.attributes, bytes);
@@ -143,7 +149,17 @@ bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* oned
 }
 
 sdk::Answer no_kernel() {
-  return sdk::no(ANYHAL_REASON_DTYPE, "no kernel for this function and dtype");
+  return sdk::no(ANYHAL_REASON_DTYPE, "no kernel for this function and dtype; cast the operands");
+}
+
+// Whether the plan is what was asked for. Shorter factors are promised only where they are used, so
+// that the caller, who asks again for strict numbers, knows what it gets.
+sdk::Answer judge(bool made, const Plan& plan) {
+  if (!made) return no_kernel();
+  if (plan.accumulated == plan.accumulate) return sdk::yes();
+  return sdk::no(ANYHAL_REASON_NUMERICS,
+                 "strict products are as fast for these operands, or the processor has no others; "
+                 "ask for strict numerics");
 }
 
 anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
@@ -207,12 +223,13 @@ anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc, anyhal
   if (status != ANYHAL_STATUS_OK || verdict->support != ANYHAL_SUPPORT_YES) return status;
   Plan plan = {};
   Tensor tensors[kOperandsMax];
-  if (!make_plan(*device->self, *desc, nullptr, tensors, &plan)) {
+  bool made = make_plan(*device->self, *desc, nullptr, tensors, &plan);
+  if (sdk::Answer answer = judge(made, plan); !answer.yes()) {
     verdict->support = ANYHAL_SUPPORT_NO;
     verdict->flags = 0;
-    verdict->reason = no_kernel().reason;
+    verdict->reason = answer.reason;
     verdict->reason_operand = 0;
-    fail(error, ANYHAL_STATUS_OK, verdict->reason, "%s; cast the operands", no_kernel().why);
+    fail(error, ANYHAL_STATUS_OK, verdict->reason, "%s", answer.why);
     return ANYHAL_STATUS_OK;
   }
   verdict->workspace_bytes = plan.workspace_bytes;
@@ -253,9 +270,9 @@ anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc, anyh
     auto plan = std::make_unique<anyhal_plan>();
     plan->tensors.resize(desc->operand_count);
     const anyhal_self& self = *device->self;
-    if (!make_plan(self, *desc, self.onednn, plan->tensors.data(), &plan->plan))
-      return fail(error, ANYHAL_STATUS_UNSUPPORTED, no_kernel().reason, "%s; cast the operands",
-                  no_kernel().why);
+    bool made = make_plan(self, *desc, self.onednn, plan->tensors.data(), &plan->plan);
+    if (sdk::Answer answer = judge(made, plan->plan); !answer.yes())
+      return fail(error, ANYHAL_STATUS_UNSUPPORTED, answer.reason, "%s", answer.why);
     if (desc->workspace_limit != 0 && plan->plan.workspace_bytes > desc->workspace_limit)
       return fail(error, ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_WORKSPACE,
                   "%llu bytes of workspace are more than the call allows; raise the limit",
@@ -392,9 +409,11 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
   const char* isa = setting(hello, "isa");
   if (!cap_isa(isa, detect_isa(), &self->isa))
     return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                "the setting isa is \"%.40s\", which is no level; use baseline, avx2 or avx512",
+                "the setting isa is \"%.40s\", which is no level; use baseline, avx2, avx512 or "
+                "avx512_bf16",
                 isa);
   self->kernels = &kernels_of(self->isa);
+  self->int8_dots = has_int8_dots(self->isa);
 #if defined(__x86_64__)
   snprintf(self->arch, sizeof(self->arch), "x86-64 %s", isa_name(self->isa));
 #else

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conditions.h"
 
+#include "anyhal/sdk/exact.hpp"
+
 namespace hal::cpu {
 namespace {
 
@@ -28,6 +30,7 @@ constexpr Dtypes kStored = sdk::kStored;
 constexpr Dtypes kAny = sdk::kAny;
 // The block formats that products read themselves; others are cast first.
 constexpr Dtypes kBlocks = sdk::dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0);
+constexpr Dtypes kJoined = sdk::kStored | sdk::kPacked | kBlocks;  // others are copied part by part
 constexpr Dtypes kProducts =
     kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 constexpr uint32_t kOperandsMax = 64;  // of concat; calls keep their addresses on the stack
@@ -451,45 +454,64 @@ Answer concat(const Desc& d) {
              in_place(d, 0));
 }
 
+// Products may round their factors to bf16 when the caller allows it; make_plan says where they do.
+// Their sums go in an order that only the inner size determines when batch invariance is asked for.
+constexpr sdk::Promise kProduct = {1u << ANYHAL_ACCUMULATE_BF16,
+                                   1u << ANYHAL_DETERMINISM_BATCH_INVARIANT};
+constexpr sdk::Promise kQuantised = {kProduct.accumulate | 1u << ANYHAL_ACCUMULATE_INT8,
+                                     kProduct.determinism};
+constexpr sdk::Promise kAlone = sdk::kBatchInvariant;  // each row, or element, on its own
+constexpr sdk::Promise kExact = sdk::kExact;
+constexpr sdk::Kernel kByIsa = nullptr;
+constexpr sdk::Workspace kOfPlan = nullptr;
+template <class T>
+constexpr sdk::Condition kHas = known_attributes<T>;
+constexpr sdk::Condition kNone = no_attributes;
+
+// What is not listed is unsupported. The order of attention's sums depends on how many rows there
+// are, so it promises nothing and is decomposed where batch invariance is asked for.
 const sdk::Row kRows[] = {
-    // op, name, main operand, its dtypes, attributes, also requires, kernel (by instruction set)
-    {ANYHAL_OP_COPY, "copy", 0, kAny, no_attributes, copy, nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_FILL, "fill", 1, kStored, no_attributes, fill, nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_CAST, "cast", 0, kAny, sdk::later_attributes<anyhal_attrs_cast>, cast, nullptr,
-     nullptr, sdk::kExact},
-    {ANYHAL_OP_UNARY, "unary", 0, kPlain, known_attributes<anyhal_attrs_unary>, unary, nullptr},
-    {ANYHAL_OP_BINARY, "binary", 0, kPlain, known_attributes<anyhal_attrs_binary>, binary, nullptr},
-    {ANYHAL_OP_WHERE, "where", 1, kStored, no_attributes, where, nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, known_attributes<anyhal_attrs_reduce>, reduce, nullptr},
-    {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, no_attributes, matmul, nullptr},
-    {ANYHAL_OP_GATHER, "gather", 0, kAny, known_attributes<anyhal_attrs_gather>, gather, nullptr,
-     nullptr, sdk::kExact},
-    {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, kNumbers, known_attributes<anyhal_attrs_scatter_add>,
-     scatter_add, nullptr},
-    {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, kComputed,
-     known_attributes<anyhal_attrs_matmul_epilogue>, matmul_epilogue, nullptr},
-    {ANYHAL_OP_QUANT_MATMUL, "quant_matmul", 0, kComputed,
-     known_attributes<anyhal_attrs_quant_matmul>, quant_matmul, nullptr},
-    {ANYHAL_OP_ATTENTION, "attention", 0, kComputed, known_attributes<anyhal_attrs_attention>,
-     attention, nullptr},
-    {ANYHAL_OP_RMS_NORM, "rms_norm", 0, kComputed, known_attributes<anyhal_attrs_rms_norm>,
-     rms_norm, nullptr},
-    {ANYHAL_OP_SOFTMAX, "softmax", 0, kFloats, known_attributes<anyhal_attrs_softmax>, softmax,
-     nullptr},
-    {ANYHAL_OP_ROPE, "rope", 0, kComputed, known_attributes<anyhal_attrs_rope>, rope, nullptr},
-    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | sdk::kBlocks, no_attributes, embedding, nullptr,
-     nullptr, sdk::kExact},
-    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kPlain, no_attributes, cache_append, nullptr,
-     nullptr, sdk::kExact},
-    {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, known_attributes<anyhal_attrs_argmax>, argmax,
-     nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_CONCAT, "concat", 0, kPlain, known_attributes<anyhal_attrs_concat>, concat, nullptr,
-     nullptr, sdk::kExact},
-    {ANYHAL_OP_TOPK, "topk", 0, kNumbers, known_attributes<anyhal_attrs_topk>, topk, nullptr,
-     nullptr, sdk::kExact},
-    {ANYHAL_OP_SORT, "sort", 0, kNumbers, known_attributes<anyhal_attrs_sort>, sort, nullptr,
-     nullptr, sdk::kExact},
-};  // what is not listed is unsupported
+    // op, name, main operand, its dtypes, attributes, also requires, kernel, workspace, promise,
+    // and which calls are exact beyond it
+    {ANYHAL_OP_COPY, "copy", 0, kAny, kNone, copy, kByIsa, kOfPlan, kExact},
+    {ANYHAL_OP_FILL, "fill", 1, kStored, kNone, fill, kByIsa, kOfPlan, kExact},
+    {ANYHAL_OP_CAST, "cast", 0, kAny, sdk::later_attributes<anyhal_attrs_cast>, cast, kByIsa,
+     kOfPlan, kExact},
+    {ANYHAL_OP_UNARY, "unary", 0, kPlain, kHas<anyhal_attrs_unary>, unary, kByIsa, kOfPlan, kAlone,
+     sdk::unary_exact},
+    {ANYHAL_OP_BINARY, "binary", 0, kPlain, kHas<anyhal_attrs_binary>, binary, kByIsa, kOfPlan,
+     kAlone, sdk::binary_exact},
+    {ANYHAL_OP_WHERE, "where", 1, kStored, kNone, where, kByIsa, kOfPlan, kExact},
+    {ANYHAL_OP_REDUCE, "reduce", 0, kPlain, kHas<anyhal_attrs_reduce>, reduce, kByIsa, kOfPlan,
+     kAlone, sdk::reduce_exact},
+    {ANYHAL_OP_MATMUL, "matmul", 0, kProducts, kNone, matmul, kByIsa, kOfPlan, kProduct,
+     sdk::integers_exact},
+    {ANYHAL_OP_GATHER, "gather", 0, kAny, kHas<anyhal_attrs_gather>, gather, kByIsa, kOfPlan,
+     kExact},
+    {ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, kNumbers, kHas<anyhal_attrs_scatter_add>, scatter_add,
+     kByIsa, kOfPlan, kAlone, sdk::integers_exact},
+    {ANYHAL_OP_MATMUL_EPILOGUE, "matmul_epilogue", 0, kComputed, kHas<anyhal_attrs_matmul_epilogue>,
+     matmul_epilogue, kByIsa, kOfPlan, kProduct},
+    {ANYHAL_OP_QUANT_MATMUL, "quant_matmul", 0, kComputed, kHas<anyhal_attrs_quant_matmul>,
+     quant_matmul, kByIsa, kOfPlan, kQuantised},
+    {ANYHAL_OP_ATTENTION, "attention", 0, kComputed, kHas<anyhal_attrs_attention>, attention,
+     kByIsa},
+    {ANYHAL_OP_RMS_NORM, "rms_norm", 0, kComputed, kHas<anyhal_attrs_rms_norm>, rms_norm, kByIsa,
+     kOfPlan, kAlone},
+    {ANYHAL_OP_SOFTMAX, "softmax", 0, kFloats, kHas<anyhal_attrs_softmax>, softmax, kByIsa, kOfPlan,
+     kAlone},
+    {ANYHAL_OP_ROPE, "rope", 0, kComputed, kHas<anyhal_attrs_rope>, rope, kByIsa, kOfPlan, kAlone},
+    {ANYHAL_OP_EMBEDDING, "embedding", 0, kFloats | sdk::kBlocks, kNone, embedding, kByIsa, kOfPlan,
+     kExact},
+    {ANYHAL_OP_CACHE_APPEND, "cache_append", 0, kStored, kNone, cache_append, kByIsa, kOfPlan,
+     kExact},
+    {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, kHas<anyhal_attrs_argmax>, argmax, kByIsa, kOfPlan,
+     kExact},
+    {ANYHAL_OP_CONCAT, "concat", 0, kJoined, kHas<anyhal_attrs_concat>, concat, kByIsa, kOfPlan,
+     kExact},
+    {ANYHAL_OP_TOPK, "topk", 0, kNumbers, kHas<anyhal_attrs_topk>, topk, kByIsa, kOfPlan, kExact},
+    {ANYHAL_OP_SORT, "sort", 0, kNumbers, kHas<anyhal_attrs_sort>, sort, kByIsa, kOfPlan, kExact},
+};
 
 }  // namespace
 

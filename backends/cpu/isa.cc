@@ -40,12 +40,19 @@ Isa detect_isa() {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || !has(b, 5)) return Isa::kBaseline;
   bool wide = has(b, 16) && has(b, 17) && has(b, 30) && has(b, 31);  // avx512 f, dq, bw, vl
   if (!wide || (saved_state() & kStateAvx512) != kStateAvx512) return Isa::kAvx2;
-  return Isa::kAvx512;
+  bool dots = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && has(a, 5);
+  return dots ? Isa::kAvx512Bf16 : Isa::kAvx512;
+}
+
+bool has_int8_dots(Isa isa) {
+  uint32_t a, b, c, d;
+  return isa >= Isa::kAvx512Bf16 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && has(c, 11);
 }
 
 const KernelSet& kernels_of(Isa isa) {
   switch (isa) {
     case Isa::kAvx512:
+    case Isa::kAvx512Bf16:
       return avx512::kKernels;
     case Isa::kAvx2:
       return avx2::kKernels;
@@ -70,6 +77,7 @@ void processor_name(char* to, size_t bytes) {
 #else
 
 Isa detect_isa() { return Isa::kBaseline; }
+bool has_int8_dots(Isa) { return false; }
 const KernelSet& kernels_of(Isa) { return baseline::kKernels; }
 void processor_name(char* to, size_t bytes) { snprintf(to, bytes, "host processor"); }
 
@@ -78,7 +86,7 @@ void processor_name(char* to, size_t bytes) { snprintf(to, bytes, "host processo
 bool cap_isa(const char* text, Isa detected, Isa* out) {
   *out = detected;
   if (text == nullptr || text[0] == '\0') return true;
-  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : {Isa::kBaseline, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
     if (strcmp(text, isa_name(isa)) != 0) continue;
     if (isa < detected) *out = isa;
     return true;
@@ -90,6 +98,8 @@ const char* isa_name(Isa isa) {
   switch (isa) {
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
     case Isa::kAvx2:
       return "avx2";
     default:

@@ -7,9 +7,12 @@
 
 namespace hal::cpu {
 
-enum class Isa { kBaseline = 0, kAvx2 = 1, kAvx512 = 2 };
+// The last has kAvx512's kernels, of which some then use bf16 dot products.
+enum class Isa { kBaseline = 0, kAvx2 = 1, kAvx512 = 2, kAvx512Bf16 = 3 };
 
 Isa detect_isa();
+// Whether a level has the dot instructions of 8-bit integers on this processor.
+bool has_int8_dots(Isa isa);
 // The level that the text names, at most `detected`; null or empty = `detected`. False: unknown.
 bool cap_isa(const char* text, Isa detected, Isa* out);
 const char* isa_name(Isa isa);

@@ -126,7 +126,8 @@ static refusal read_description(const anyhal_op_desc* desc, anyhal_plan* plan) {
   if (desc->flags != 0 || desc->reserved32 != 0 || desc->reserved[0] != 0 || desc->reserved[1] != 0)
     return refuse(ANYHAL_REASON_ATTRIBUTE, "a flag of the op is unknown here");
   for (int i = 0; i < 6; ++i) {
-    if (desc->numerics[i] != 0)
+    if (desc->numerics[i] != 0 &&
+        !(i == ANYHAL_NUMERICS_DETERMINISM && desc->numerics[i] == ANYHAL_DETERMINISM_NONE))
       return refuse(ANYHAL_REASON_NUMERICS,
                     "results here are strict and the same from run to run, no more");
   }

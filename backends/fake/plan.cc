@@ -70,7 +70,7 @@ Tensor tensor_of(const anyhal_tensor_desc& desc) {
   if (tensor.absent) return tensor;
   tensor.dims.assign(desc.dims, desc.dims + desc.rank);
   tensor.strides.assign(desc.strides, desc.strides + desc.rank);
-  if (family(desc.dtype) == Family::kBlock && desc.rank > 0) tensor.dims.back() /= 32;
+  if (desc.rank > 0) tensor.dims.back() /= block_elements(desc.dtype);
   if (tensor.units() == 0) return tensor;
   int64_t last = 0;
   for (uint32_t axis = 0; axis < desc.rank; ++axis)

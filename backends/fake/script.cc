@@ -101,12 +101,30 @@ constexpr uint32_t kKernels[] = {ANYHAL_OP_COPY,        ANYHAL_OP_FILL,    ANYHA
                                  ANYHAL_OP_SCATTER_ADD, ANYHAL_OP_SOFTMAX, ANYHAL_OP_CACHE_APPEND,
                                  ANYHAL_OP_ARGMAX,      ANYHAL_OP_CONCAT};
 
-const std::map<std::string_view, uint32_t> kDtypes = {
-    {"f32", ANYHAL_DTYPE_F32},   {"f16", ANYHAL_DTYPE_F16},   {"bf16", ANYHAL_DTYPE_BF16},
-    {"f64", ANYHAL_DTYPE_F64},   {"i64", ANYHAL_DTYPE_I64},   {"i32", ANYHAL_DTYPE_I32},
-    {"i16", ANYHAL_DTYPE_I16},   {"i8", ANYHAL_DTYPE_I8},     {"u64", ANYHAL_DTYPE_U64},
-    {"u32", ANYHAL_DTYPE_U32},   {"u16", ANYHAL_DTYPE_U16},   {"u8", ANYHAL_DTYPE_U8},
-    {"bool", ANYHAL_DTYPE_BOOL}, {"q4_1", ANYHAL_DTYPE_Q4_1}, {"q8_0", ANYHAL_DTYPE_Q8_0}};
+const std::map<std::string_view, uint32_t> kDtypes = {{"f32", ANYHAL_DTYPE_F32},
+                                                      {"f16", ANYHAL_DTYPE_F16},
+                                                      {"bf16", ANYHAL_DTYPE_BF16},
+                                                      {"f64", ANYHAL_DTYPE_F64},
+                                                      {"i64", ANYHAL_DTYPE_I64},
+                                                      {"i32", ANYHAL_DTYPE_I32},
+                                                      {"i16", ANYHAL_DTYPE_I16},
+                                                      {"i8", ANYHAL_DTYPE_I8},
+                                                      {"u64", ANYHAL_DTYPE_U64},
+                                                      {"u32", ANYHAL_DTYPE_U32},
+                                                      {"u16", ANYHAL_DTYPE_U16},
+                                                      {"u8", ANYHAL_DTYPE_U8},
+                                                      {"bool", ANYHAL_DTYPE_BOOL},
+                                                      {"q4_1", ANYHAL_DTYPE_Q4_1},
+                                                      {"q8_0", ANYHAL_DTYPE_Q8_0},
+                                                      {"q4_0", ANYHAL_DTYPE_Q4_0},
+                                                      {"q4_k", ANYHAL_DTYPE_Q4_K},
+                                                      {"q6_k", ANYHAL_DTYPE_Q6_K},
+                                                      {"i4", ANYHAL_DTYPE_I4},
+                                                      {"u4", ANYHAL_DTYPE_U4},
+                                                      {"f8_e4m3fn", ANYHAL_DTYPE_F8_E4M3FN},
+                                                      {"f8_e5m2", ANYHAL_DTYPE_F8_E5M2},
+                                                      {"f8_e4m3fnuz", ANYHAL_DTYPE_F8_E4M3FNUZ},
+                                                      {"f8_e5m2fnuz", ANYHAL_DTYPE_F8_E5M2FNUZ}};
 
 const std::map<std::string_view, anyhal_reason> kReasons = {
     {"op", ANYHAL_REASON_OP},

@@ -12,16 +12,31 @@
 
 namespace hal::fake {
 
-enum class Family { kFloat, kSigned, kUnsigned, kBool, kBlock };
+// kHeld: 8-bit floats, which are moved and never computed with.
+enum class Family { kFloat, kSigned, kUnsigned, kBool, kHeld, kBlock };
 
 inline Family family(uint32_t dtype) {
   if (dtype >= ANYHAL_DTYPE_Q4_1) return Family::kBlock;
+  if (dtype > ANYHAL_DTYPE_BOOL) return Family::kHeld;
   if (dtype == ANYHAL_DTYPE_BOOL) return Family::kBool;
   if (dtype <= ANYHAL_DTYPE_F64) return Family::kFloat;
   return dtype <= ANYHAL_DTYPE_I8 ? Family::kSigned : Family::kUnsigned;
 }
 
-// Bytes of an element, or of a block of 32.
+inline int64_t block_elements(uint32_t dtype) {
+  switch (dtype) {
+    case ANYHAL_DTYPE_I4:
+    case ANYHAL_DTYPE_U4:
+      return 2;
+    case ANYHAL_DTYPE_Q4_K:
+    case ANYHAL_DTYPE_Q6_K:
+      return 256;
+    default:
+      return family(dtype) == Family::kBlock ? 32 : 1;
+  }
+}
+
+// Bytes of an element, or of a block.
 inline uint64_t unit_bytes(uint32_t dtype) {
   switch (dtype) {
     case ANYHAL_DTYPE_F64:
@@ -41,6 +56,12 @@ inline uint64_t unit_bytes(uint32_t dtype) {
       return 20;
     case ANYHAL_DTYPE_Q8_0:
       return 34;
+    case ANYHAL_DTYPE_Q4_0:
+      return 18;
+    case ANYHAL_DTYPE_Q4_K:
+      return 144;
+    case ANYHAL_DTYPE_Q6_K:
+      return 210;
     default:
       return 1;
   }

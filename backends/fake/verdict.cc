@@ -7,17 +7,32 @@
 namespace hal::fake {
 namespace {
 
-bool block_dtype(uint32_t dtype) { return family(dtype) == Family::kBlock; }
-
 struct Refusal {
   anyhal_reason reason = ANYHAL_REASON_NONE;
   int32_t operand = -1;
 };
 
-// Block dtypes are moved and dequantised; nothing computes on them.
-bool takes_blocks(uint32_t op, uint32_t operand) {
-  return op == ANYHAL_OP_COPY || (op == ANYHAL_OP_CAST && operand == 0) ||
-         (op == ANYHAL_OP_GATHER && operand != 1);
+// Blocks and 8-bit floats are moved, and the oldest blocks dequantised; nothing computes on them.
+bool takes(uint32_t op, uint32_t operand, uint32_t dtype) {
+  const bool held = family(dtype) == Family::kHeld;
+  if (!held && family(dtype) != Family::kBlock) return true;
+  switch (op) {
+    case ANYHAL_OP_COPY:
+    case ANYHAL_OP_CONCAT:
+      return true;
+    case ANYHAL_OP_GATHER:
+      return operand != 1;
+    case ANYHAL_OP_FILL:
+      return held;
+    case ANYHAL_OP_WHERE:
+      return held && operand != 0;
+    case ANYHAL_OP_CACHE_APPEND:
+      return held && operand != 2;
+    case ANYHAL_OP_CAST:
+      return operand == 0 && (dtype == ANYHAL_DTYPE_Q4_1 || dtype == ANYHAL_DTYPE_Q8_0);
+    default:
+      return false;
+  }
 }
 
 Refusal operand_refusal(const Script& script, const DeviceScript& device,
@@ -26,12 +41,12 @@ Refusal operand_refusal(const Script& script, const DeviceScript& device,
   const auto at = static_cast<int32_t>(i);
   if ((tensor.flags & ANYHAL_TENSOR_ABSENT) != 0) return {};
   if (!script.dtypes.contains(tensor.dtype)) return {ANYHAL_REASON_DTYPE, at};
-  if (block_dtype(tensor.dtype) && !takes_blocks(desc.op, i)) return {ANYHAL_REASON_DTYPE, at};
+  if (!takes(desc.op, i, tensor.dtype)) return {ANYHAL_REASON_DTYPE, at};
   if (tensor.rank > device.rank_max) return {ANYHAL_REASON_RANK, at};
   uint64_t bytes = unit_bytes(tensor.dtype);
   for (uint32_t axis = 0; axis < tensor.rank; ++axis)
     bytes *= static_cast<uint64_t>(tensor.dims[axis]);
-  if (block_dtype(tensor.dtype)) bytes /= 32;
+  bytes /= static_cast<uint64_t>(block_elements(tensor.dtype));
   if (device.tensor_max != 0 && bytes > device.tensor_max) return {ANYHAL_REASON_SHAPE_LIMIT, at};
   if (tensor.alignment != 0 && tensor.alignment < device.offset_alignment)
     return {ANYHAL_REASON_ALIGNMENT, at};
@@ -102,7 +117,7 @@ std::vector<anyhal_capability> capabilities(const Script& script, const DeviceSc
     if (!script.dense.contains(op)) row.flags |= ANYHAL_CAPABILITY_STRIDED;
     if (!script.unsafe.contains(op)) row.flags |= ANYHAL_CAPABILITY_CAPTURE_SAFE;
     for (uint32_t dtype : script.dtypes)
-      if (!block_dtype(dtype) || takes_blocks(op, 0))
+      if (takes(op, op == ANYHAL_OP_WHERE ? 1 : 0, dtype))
         row.dtypes[dtype / 64] |= 1ull << (dtype % 64);
     row.rank_max = device.rank_max;
     rows.push_back(row);

@@ -1659,7 +1659,8 @@ def cache_append(cache: Array, update: Array, position: Array, /) -> Array:
     """cache[b, h, position[b] + t, d] = update[b, h, t, d], in place; returns the cache.
 
     Axes      cache [B, H, C, D], update [B, H, T, D], position [] or [B] -> [B, H, C, D]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz
     position  i64 or i32; first row to write
     out       the cache itself
     Special   a position outside 0..C-T is an error and nothing is written; other rows keep their
@@ -1699,7 +1700,8 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
     """out = the arrays one after the other along `axis`.
 
     Axes      arrays [A..., N_i, B...] -> [A..., sum of N_i, B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k
     arrays    a list; one dtype
     Special   bits are kept; arrays of size 0 along the axis count for nothing
     Aliasing  out may not overlap an input
@@ -2089,7 +2091,8 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None
     """out = the arrays side by side along a new axis, `axis`.
 
     Axes      arrays [A..., B...] -> [A..., number of arrays, B...]
-    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
+    Dtypes    f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn, f8_e5m2,
+              f8_e4m3fnuz, f8_e5m2fnuz, i4, u4, q4_1, q8_0, q4_0, q4_k, q6_k
     arrays    a list; one dtype, one shape
     axis      where the new axis goes
     Special   bits are kept
@@ -2283,7 +2286,8 @@ def quantize(
                 (optional) -> [...]
     Dtypes      f32, f64, f16, bf16 (computed in f32)
     scale       in x's dtype or the one it is computed in
-    zero_point  the code of 0, shaped as scale; integers, not for 8-bit floats
+    zero_point  the code of 0, shaped as scale, in the codes' dtype (i8 for i4, u8 for u4) or i32;
+                not for 8-bit floats
     dtype       i8, u8, i16, u16, i4, u4 or an 8-bit float
     axis        of the channels or blocks; None: one scale for all
     block_size  elements of `axis` that share a scale, the last block may be shorter; 0: each has
@@ -2316,7 +2320,8 @@ def dequantize(
     Dtypes      i8, u8, i16, u16, i4, u4, f8_e4m3fn, f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz (computed in
                 f32)
     scale       floating; its dtype is the output's unless asked
-    zero_point  the code of 0, shaped as scale; integers, not for 8-bit floats
+    zero_point  the code of 0, shaped as scale, in the codes' dtype (i8 for i4, u8 for u4) or i32;
+                not for 8-bit floats
     axis        of the channels or blocks; None: one scale for all
     block_size  elements of `axis` that share a scale, the last block may be shorter; 0: each has
                 one
@@ -2417,7 +2422,8 @@ def paged_cache_append(
 
     Axes          pages [P, page_size, H, D], update [T, H, D], query_starts [B + 1], block_table
                   [B, M], lengths [B] -> [P, page_size, H, D]
-    Dtypes        f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool
+    Dtypes        f32, f16, bf16, f64, i64, i32, i16, i8, u64, u32, u16, u8, bool, f8_e4m3fn,
+                  f8_e5m2, f8_e4m3fnuz, f8_e5m2fnuz
     pages         of keys or of values
     update        the new rows of all sequences, one after the other
     query_starts  i64 or i32; the first token of each sequence, and the end of the last; rises

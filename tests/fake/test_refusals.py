@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import anyhal as hal
+from anyhal.dtypes import dtype
 
 Fake = Callable[..., Any]
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -269,3 +270,30 @@ def test_onx_09_a_device_without_64_bit_integers_says_so(fake: Fake, on: Fake) -
         with pytest.raises(hal.UnsupportedError) as refused:
             hal.argmax(x)
         assert refused.value.reason == "dtype"
+
+
+HELD = ["f8_e4m3fn", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz"]
+PACKED = ["i4", "u4", "q4_0", "q4_k", "q6_k", "q4_1", "q8_0"]
+
+
+@pytest.mark.parametrize("short", [*HELD, *PACKED])
+def test_every_dtype_of_the_contract_is_moved_and_not_computed_with(
+    fake: Fake, on: Fake, short: str
+) -> None:
+    d = dtype(short)
+    shape = (3, 2 * d.block_elements)
+    data = np.random.default_rng(0).integers(0, 255, 3 * 2 * d.block_bytes, dtype=np.uint8)
+    device = fake()
+    with on(device, fallback="never"):
+        x = hal.frombuffer(data, short, shape)
+        rows = hal.take(x, hal.asarray(np.array([2, 0])), axis=0)
+        joined = hal.concat([x, x], axis=1)
+        assert joined.shape == (3, 4 * d.block_elements)
+        lines = data.reshape(3, -1)
+        assert rows.numpy().tobytes() == lines[[2, 0]].tobytes()
+        assert joined.numpy().tobytes() == np.concatenate([lines, lines], axis=1).tobytes()
+        with pytest.raises(hal.UnsupportedError) as refused:
+            hal.add(x, x)
+    assert refused.value.reason == "dtype"
+    with on(fake(f"dtypes=-{short}"), fallback="never"), pytest.raises(hal.UnsupportedError):
+        hal.concat([hal.frombuffer(data, short, shape)] * 2)

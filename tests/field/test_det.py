@@ -89,3 +89,47 @@ def hal_attention(device: str, mode: str, q: Any, attrs: dict[str, Any]) -> Any:
     a = hal.asarray(q, device=device)
     with forced(mode):
         return hal.attention(a, a, a, **attrs).numpy()
+
+
+@pytest.mark.parametrize("device", ["cpu:0", "cpu_ref:0"])
+def test_det_02_a_request_does_not_depend_on_its_neighbours(device: str) -> None:
+    rng = np.random.default_rng(1)
+    limit = 64 if device == "cpu:0" else 8
+    q = rng.standard_normal((limit, 4, 1, 16)).astype(np.float32)
+    k, v = rng.standard_normal((2, limit, 2, 70, 16)).astype(np.float32)
+    a = rng.standard_normal((512, 200)).astype(np.float32)
+    b = hal.asarray(rng.standard_normal((200, 96)).astype(np.float32), device=device)
+    with hal.use(device=device, determinism="batch_invariant"):
+        alone = [
+            hal.attention(*(hal.asarray(x[:1]) for x in (q, k, v)), scale=0.25, causal="none"),
+            hal.matmul(hal.asarray(a[:1]), b),
+        ]
+        for n in (2, 3, limit):
+            batch = [hal.asarray(x[:n]) for x in (q, k, v)]
+            among = hal.attention(*batch, scale=0.25, causal="none")
+            assert among.numpy()[:1].tobytes() == alone[0].numpy().tobytes(), n
+        for n in (2, 5, 33, 64, 512 if device == "cpu:0" else 65):
+            among = hal.matmul(hal.asarray(a[:n]), b)
+            assert among.numpy()[:1].tobytes() == alone[1].numpy().tobytes(), n
+
+
+@pytest.mark.parametrize("device", devices())
+def test_det_03_many_updates_of_one_row(device: str) -> None:
+    rng = np.random.default_rng(2)
+    target = np.zeros((3, 40), np.float32)
+    updates = rng.standard_normal((500, 40)).astype(np.float32)
+    rows = rng.integers(0, 3, 500)
+    found = {
+        run("scatter_add", target, rows, updates, device=device, axis=0).tobytes()
+        for _ in range(20)
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("numerics", ["strict", "bf16"])
+def test_det_04_a_long_inner_axis_is_summed_in_one_order(numerics: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((64, 8192), (8192, 64)))
+    with hal.use(device="cpu:0", numerics=numerics):
+        x, w = hal.asarray(a), hal.asarray(b)
+        assert len({hal.matmul(x, w).numpy().tobytes() for _ in range(50)}) == 1

@@ -254,6 +254,14 @@ def test_num_31_float_to_integer_saturates(core: Run) -> None:
         assert found == [0, info.max, low, *ends], name
 
 
+def test_num_33_products_are_f32_unless_asked(device: str) -> None:
+    n = 512 if device == "cpu:0" else 64
+    a, b = np.random.default_rng(0).standard_normal((2, n, n)).astype(F32)
+    want = a.astype(np.float64) @ b
+    found = hal.matmul(hal.asarray(a, device=device), hal.asarray(b, device=device)).numpy()
+    assert np.abs(found - want).max() < 2e-6 * np.abs(want).max()
+
+
 def test_num_42_negative_index_does_not_wrap(device: str) -> None:
     x = np.arange(40, dtype=F32).reshape(10, 4)
     with pytest.raises(InvalidArgumentError):

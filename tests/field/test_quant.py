@@ -12,7 +12,7 @@ import pytest
 
 import anyhal as hal
 from anyhal.dtypes import dtype
-from anyhal.errors import InvalidArgumentError
+from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FP8
 from anyhal.ops._oracle import decode, random_blocks
@@ -205,3 +205,29 @@ def test_special_values_of_8_bit_floats_go_through_products(on: Run) -> None:
     a[0, 3], a[1, 5] = INF, NAN
     found = on("scaled_matmul", a, b, np.array(0.5, F32), np.array(2, F32))
     assert np.isposinf(found[0]).all() and np.isnan(found[1]).all() and (found[2] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("codes", "zero"),
+    [("int8", np.uint8), ("uint8", np.int8), ("int16", np.int8), ("int4", np.uint8)],
+)
+def test_a_zero_point_has_the_dtype_of_its_codes(codes: str, zero: Any) -> None:
+    """128 and -128 are one byte: a zero point of the other sign would be read as another number."""
+    x = hal.asarray(np.linspace(-3, 3, 8, dtype=np.float32))
+    one = hal.asarray(np.float32(0.1))
+    with pytest.raises(UnsupportedError, match="zero_point") as refused:
+        hal.quantize(x, one, hal.asarray(zero(3)), dtype=codes)
+    assert refused.value.reason == "dtype"
+    q = hal.quantize(x, one, 3, dtype=codes)  # a number is taken as i32
+    with pytest.raises(UnsupportedError, match="zero_point"):
+        hal.dequantize(q, one, hal.asarray(zero(3)))
+    assert hal.dequantize(q, one, 3).shape == x.shape
+
+
+def test_a_zero_point_of_a_product_has_the_dtype_of_its_codes() -> None:
+    a, b = (hal.asarray(np.ones((4, 4), np.int8)) for _ in range(2))
+    one, wrong = hal.asarray(np.float32(1)), hal.asarray(np.uint8(200))
+    for name in ("a_zero", "b_zero"):
+        with pytest.raises(UnsupportedError, match=name) as refused:
+            hal.scaled_matmul(a, b, one, one, **{name: wrong})
+        assert refused.value.reason == "dtype"

@@ -9,11 +9,9 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import anyhal as hal
@@ -180,61 +178,6 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------------------------- numerics
-
-
-def products(device: str) -> Counter[str]:
-    """Calls of matmul so far, by the numerics that ran."""
-    found: Counter[str] = Counter()
-    for r in hal.routes():
-        if (r["op"], r["device"]) == ("matmul", device):
-            found[r["numerics"]] += r["calls"]
-    return found
-
-
-def product(numerics: str, device: str = "cpu:0") -> tuple[np.ndarray, str]:
-    rng = np.random.default_rng(1)
-    a, b = (rng.standard_normal((128, 128)).astype(np.float32) for _ in range(2))
-    before = products(device)
-    with hal.use(device=device, numerics=numerics):
-        found = hal.matmul(hal.asarray(a), hal.asarray(b)).numpy()
-    (used,) = products(device) - before
-    exact = a.astype(np.float64) @ b
-    return np.abs(found - exact).max(), used
-
-
-@pytest.mark.parametrize("device", ["cpu:0", "cpu_ref:0", "dayone:0"])
-@pytest.mark.parametrize("numerics", ["strict", "tf32", "bf16", "int8"])
-def test_a_device_without_faster_products_is_strict_and_says_so(numerics: str, device: str) -> None:
-    """No device of this build rounds factors, so the bits are those of strict products."""
-    error, used = product(numerics, device)
-    strict_error, _ = product("strict", device)
-    assert used == "strict" and error == strict_error < 1e-4
-
-
-def test_batch_invariance_holds_where_it_is_promised() -> None:
-    rng = np.random.default_rng(2)
-    x = rng.standard_normal((9, 40)).astype(np.float32)
-    w = rng.standard_normal((40, 7)).astype(np.float32)
-    with hal.use(device="cpu_ref:0", determinism="batch_invariant"):
-        whole = hal.softmax(hal.matmul(hal.asarray(x), hal.asarray(w))).numpy()
-        rows = [hal.softmax(hal.matmul(hal.asarray(r[None]), hal.asarray(w))).numpy() for r in x]
-    assert whole.tobytes() == np.concatenate(rows).tobytes()
-
-
-@pytest.mark.parametrize("determinism", ["batch_invariant", "cross_device"])
-@pytest.mark.parametrize("device", ["cpu:0", "dayone:0"])
-def test_a_demand_that_cannot_be_met_is_refused_by_type(device: str, determinism: str) -> None:
-    with hal.use(device=device, determinism=determinism):
-        a = hal.asarray(np.ones((4, 4), np.float32))
-        with pytest.raises(hal.UnsupportedError) as refused:
-            hal.matmul(a, a)
-        assert refused.value.reason == "numerics"
-
-
-def test_exact_ops_meet_every_demand_on_cpu() -> None:
-    with hal.use(device="cpu:0", determinism="cross_device"):
-        x = hal.asarray(np.arange(6, dtype=np.float32))
-        assert hal.concat([x, x]).numpy().tolist() == [*range(6), *range(6)]
 
 
 @pytest.mark.parametrize(

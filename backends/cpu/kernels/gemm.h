@@ -185,6 +185,8 @@ struct Product {
   // Where B is not a plain matrix: writes rows [k, k + depth) of panel `panel`, [depth][kColumns].
   void (*fill_b)(const Product& product, int64_t panel, int64_t k, int64_t depth, T* to);
   const void* b_context;
+  // Where panels are not rows of numbers of type T; null: run_tile.
+  void (*tile)(int64_t rows, int64_t depth, const T* a, const T* b, const TilePlace<T>& place);
   char* out;
   int64_t out_row_stride, out_column_stride;  // bytes
   const Finish* finish;                       // null: out has type T
@@ -351,10 +353,16 @@ static inline void run_step(const Product<T>& p, const Block& block, int64_t k,
       if (direct && columns == kColumns && rows == kRows) {
         place.to = reinterpret_cast<T*>(p.out + i * kRows * p.out_row_stride) + j * kColumns;
         place.to_stride = p.out_row_stride / static_cast<int64_t>(sizeof(T));
-        micro_kernel<T, kRows>(depth, a, b, place);
+        if (p.tile == nullptr)
+          micro_kernel<T, kRows>(depth, a, b, place);
+        else
+          p.tile(rows, depth, a, b, place);
         continue;
       }
-      run_tile(rows, depth, a, b, place);
+      if (p.tile == nullptr)
+        run_tile(rows, depth, a, b, place);
+      else
+        p.tile(rows, depth, a, b, place);
       if (last) finish_tile(p, local, i * kRows, rows, j * kColumns, columns);
     }
   }

@@ -4,6 +4,7 @@
 #include "direct.h"
 #include "gemm.h"
 #include "kernel.h"
+#include "pairs.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
@@ -58,33 +59,55 @@ Item item_at(const State& s, char* const* data, int64_t index) {
   return item;
 }
 
+// How operands of type S become panels of type T.
 template <class S, class T>
-Product<T> product_of(const State& s, const Item& item) {
-  Product<T> p = {};
-  p.m = s.m;
-  p.n = s.n;
-  p.k = s.k;
-  p.a = item.data[kA];
-  p.a_across = s.strides[kA].row;
-  p.a_along = s.strides[kA].column;
-  p.pack_a = pack_panel<S, T, Tile<T>::kRows>;
-  p.b = item.data[kB];
-  p.b_across = s.strides[kB].column;
-  p.b_along = s.strides[kB].row;
-  p.pack_b = pack_panel<S, T, Tile<T>::kColumns>;
-  p.out = item.data[kOut];
-  p.out_row_stride = s.strides[kOut].row;
-  p.out_column_stride = s.strides[kOut].column;
-  return p;
-}
+struct Packing {
+  static Product<T> product(const State& s, const Item& item) {
+    Product<T> p = {};
+    p.m = s.m;
+    p.n = s.n;
+    p.k = s.k;
+    p.a = item.data[kA];
+    p.a_across = s.strides[kA].row;
+    p.a_along = s.strides[kA].column;
+    p.pack_a = pack_panel<S, T, Tile<T>::kRows>;
+    p.b = item.data[kB];
+    p.b_across = s.strides[kB].column;
+    p.b_along = s.strides[kB].row;
+    p.pack_b = pack_panel<S, T, Tile<T>::kColumns>;
+    p.out = item.data[kOut];
+    p.out_row_stride = s.strides[kOut].row;
+    p.out_column_stride = s.strides[kOut].column;
+    return p;
+  }
+};
 
 SideOperand side_of(const State& s, const Item& item, Operand which, ReadRow read) {
   return {item.data[which], s.strides[which].row, s.strides[which].column, read};
 }
 
+#if defined(__AVX512F__)
+// Numbers of type S, rounded to bf16 and taken in pairs along k.
+template <class S>
+struct Pairs {};
+template <class S>
+struct Packing<Pairs<S>, float> {
+  static Product<float> product(const State& s, const Item& item) {
+    Product<float> p = Packing<S, float>::product(s, item);
+    p.k = s.k / 2;
+    p.a_along *= 2;
+    p.b_along *= 2;
+    p.pack_a = pack_pairs<S, Tile<float>::kRows>;
+    p.pack_b = pack_pairs<S, Tile<float>::kColumns>;
+    p.tile = run_pairs_tile;
+    return p;
+  }
+};
+#endif
+
 template <class S, class T>
 void run_item(const State& s, const Item& item, const Team& team, char* workspace) {
-  Product<T> p = product_of<S, T>(s, item);
+  Product<T> p = Packing<S, T>::product(s, item);
   Finish finish;
   if (s.finish_needed) {
     finish = s.finish;
@@ -210,8 +233,30 @@ bool use_packed(Plan& plan, State& s) {
   return true;
 }
 
+#if defined(__AVX512F__)
+template <class S>
+bool use_pairs(Plan& plan, State& s) {
+  if (!pairs_pay(plan, s.m, s.n, s.k)) return false;
+  State half = s;
+  half.k = s.k / 2;
+  use_packed<float, float>(plan, half);
+  s.item_bytes = half.item_bytes;
+  plan.run = run_packed<Pairs<S>, float>;
+  plan.kernel = "packed panels, bf16 dot products";
+  plan.accumulated = ANYHAL_ACCUMULATE_BF16;
+  return true;
+}
+#else
+template <class S>
+bool use_pairs(Plan&, State&) {
+  return false;
+}
+#endif
+
 bool choose_f32(Plan& plan, State& s) {
   constexpr int64_t kBytes = sizeof(float);
+  if (use_pairs<float>(plan, s)) return true;
+  if (plan.ordered) return use_packed<float, float>(plan, s);
   bool adjacent = s.strides[kOut].column == kBytes || s.n == 1;
   bool rows_of_b = s.strides[kB].column == kBytes || s.n == 1;
   if (!s.finish_needed && adjacent && rows_of_b) {
@@ -257,7 +302,7 @@ bool choose(Plan& plan, State& s) {
     case ANYHAL_DTYPE_F16:
       return use_packed<F16, float>(plan, s);
     case ANYHAL_DTYPE_BF16:
-      return use_packed<BF16, float>(plan, s);
+      return use_pairs<BF16>(plan, s) || use_packed<BF16, float>(plan, s);
     case ANYHAL_DTYPE_F64:
       return use_packed<double, double>(plan, s);
     case ANYHAL_DTYPE_I8:

@@ -1,99 +1,19 @@
 // quant_matmul: x · dequant(w)ᵀ with exact activations, on weights repacked 16 rows side by side.
 // SPDX-License-Identifier: Apache-2.0
 //
-// Packed form, for each group of 16 rows and each block of 32 weights: the 16 scales, (q4_1) the 16
-// minima, then words of 32 bits, 16 at a time, one per row: eight nibbles or four bytes of
-// neighbouring weights. A vector register then holds one weight of every row, so that a dot product
-// needs no sum across lanes. Rows are padded with zero scales to a multiple of 32.
+// Where the caller allows it, activations are rounded to bf16 (panels) or to 8 bits (int8_rows.h).
 #include "direct.h"
 #include "gemm.h"
+#include "int8_rows.h"
 #include "kernel.h"
+#include "packed_rows.h"
+#include "pairs.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
 
-constexpr int64_t kGroup = 16;
-constexpr int64_t kBlock = 32;
-constexpr int64_t kRowUnit = 32;
-constexpr int kVectorsPerGroup = static_cast<int>(kGroup) / kF32Lanes;
 constexpr int64_t kFewRows = 33;           // from here on, dequantising whole panels pays
 constexpr int64_t kGrainWeights = 160000;  // of one thread: about 2 µs
-
-struct Q4 {
-  static constexpr int kPerWord = 8;
-  static constexpr int64_t kHeader = 64;
-  static constexpr int64_t kBytes = 320;
-};
-struct Q8 {
-  static constexpr int kPerWord = 4;
-  static constexpr int64_t kHeader = 32;
-  static constexpr int64_t kBytes = 544;
-};
-
-// Scale and minimum of kF32Lanes rows.
-template <class Q>
-struct Scales {
-  F32 d, m;
-};
-
-inline F32 load_halves(const char* p) {
-#if defined(__AVX512F__)
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-#elif defined(__F16C__)
-  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-#else
-  F32 v;
-  for (int i = 0; i < kF32Lanes; ++i) {
-    uint16_t bits;
-    memcpy(&bits, p + 2 * i, 2);
-    v[i] = to_f32(F16{bits});
-  }
-  return v;
-#endif
-}
-
-template <class Q>
-inline Scales<Q> load_scales(const char* block, int vector) {
-  Scales<Q> s;
-  s.d = load_halves(block + vector * kF32Lanes * 2);
-  if constexpr (Q::kPerWord == 8)
-    s.m = load_halves(block + 32 + vector * kF32Lanes * 2);
-  else
-    s.m = F32{};
-  return s;
-}
-
-// Weight number kPart of each word.
-template <class Q, int kPart>
-inline F32 weight(I32 words, const Scales<Q>& s) {
-  if constexpr (Q::kPerWord == 8) {
-#if defined(__AVX512F__)
-    const __m512 table = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512i shifted = _mm512_srli_epi32(reinterpret_cast<__m512i>(words), 4 * kPart);
-    F32 q = _mm512_permutexvar_ps(shifted, table);
-#else
-    F32 q = __builtin_convertvector((words >> (4 * kPart)) & 15, F32);
-#endif
-    return multiply_add<float>(q, s.d, s.m);
-  } else {
-    I32 q = (words << (24 - 8 * kPart)) >> 24;
-    return __builtin_convertvector(q, F32) * s.d;
-  }
-}
-
-template <class Q, int kPart = 0, class Body>
-inline void each_weight(I32 words, const Scales<Q>& s, const Body& body) {
-  if constexpr (kPart < Q::kPerWord) {
-    body(kPart, weight<Q, kPart>(words, s));
-    each_weight<Q, kPart + 1>(words, s, body);
-  }
-}
-
-inline I32 load_words(const char* p) {
-  I32 v;
-  memcpy(&v, p, sizeof(v));
-  return v;
-}
 
 struct State {
   int64_t m, n, k;
@@ -105,13 +25,16 @@ struct State {
   int64_t w_row;                       // bytes
   int64_t blocks;                      // of one row
   int64_t packed_bytes;
+  bool few;     // rows of x: few enough to read the weights as they are packed
+  bool pairs;   // factors are rounded to bf16
+  bool int8;    // x is rounded to 8 bits
   bool repack;  // the weights are not constant: packed at each call
   ReadRow read_x;
   PackPanel<float> pack_x;
   Finish finish;
   SideOperand sides[3];  // strides and readers; data comes with the call
   int64_t out_row, out_column;
-  uint32_t dtype;
+  uint32_t dtype, x_dtype;
   int64_t x_bytes;  // workspace of x as f32
 };
 
@@ -228,6 +151,58 @@ inline void rows_of_unit(const State& s, const Call& call, const float* x, int64
   }
 }
 
+#if defined(__AVX512F__)
+// The 8-bit rows are made first; rows that are not finite are multiplied as they are.
+template <class Q>
+void run_int8(const Plan& plan, const State& s, const Call& call, char* workspace) {
+  const int64_t stride = int8_row_bytes(s.k);
+  float* x = reinterpret_cast<float*>(workspace + s.m * stride);
+  const bool copied = s.x_bytes != 0;
+  if (!copied) x = reinterpret_cast<float*>(const_cast<char*>(call.x));
+  split_range(plan.team, s.m, kParallelGrain / s.k, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      if (copied) s.read_x(call.x + r * s.x_row, s.x_column, s.k, x + r * s.k);
+      round_row<Q>(x + r * s.k, s.k, workspace + r * stride);
+    }
+  });
+  int64_t units = round_up(s.n, kRowUnit) / kRowUnit;
+  int64_t grain = 4 * kGrainWeights / (kRowUnit * s.k * s.m);
+  split_range(plan.team, units, grain, 1, [&](int64_t begin, int64_t end) {
+    alignas(64) float tile[kInt8Rows * kGroup];
+    for (int64_t row = 0; row < s.m; row += kInt8Rows) {
+      const int64_t rows = s.m - row < kInt8Rows ? s.m - row : kInt8Rows;
+      const char* rounded = workspace + row * stride;
+      const bool finite = rows_finite(rounded, stride, rows, s.blocks);
+      for (int64_t unit = begin; unit < end; ++unit) {
+        if (!finite) {
+          for (int64_t r = 0; r < rows; ++r) rows_of_unit<Q, 1>(s, call, x, row + r, unit);
+          continue;
+        }
+        for (int64_t column = unit * kRowUnit; column < (unit + 1) * kRowUnit && column < s.n;
+             column += kGroup) {
+          int8_rows<Q>(call.packed + column / kGroup * s.blocks * Q::kBytes, s.blocks, rounded,
+                       stride, rows, tile);
+          const int64_t columns = s.n - column < kGroup ? s.n - column : kGroup;
+          finish_rows(call.finish, tile, kGroup, row, rows, column, columns, call.out, s.out_row,
+                      s.out_column);
+        }
+      }
+    }
+  });
+}
+
+// For any number of rows faster than what else is allowed (benchmarks/gemm.py --numerics int8).
+bool use_int8(const Plan& plan, const State& s) {
+  return plan.accumulate == ANYHAL_ACCUMULATE_INT8 && plan.dots_int8 && !plan.ordered && s.k > 0 &&
+         s.m > 0;
+}
+#else
+template <class Q>
+void run_int8(const Plan&, const State&, const Call&, char*) {}
+bool use_int8(const Plan&, const State&) { return false; }
+constexpr int64_t int8_row_bytes(int64_t) { return 0; }
+#endif
+
 template <class Q>
 void run_few(const Plan& plan, const State& s, const Call& call, char* workspace) {
   const float* x = reinterpret_cast<const float*>(call.x);
@@ -276,6 +251,53 @@ void dequantise_panel(const Product<float>& p, int64_t panel, int64_t k, int64_t
   }
 }
 
+#if defined(__AVX512F__)
+// dequantise_panel with k and depth in pairs.
+template <class Q>
+HAL_CPU_BF16 void dequantise_pairs(const Product<float>& p, int64_t panel, int64_t k, int64_t depth,
+                                   float* to) {
+  constexpr int64_t kColumns = Tile<float>::kColumns, kPairs = kBlock / 2;
+  constexpr int kWords = static_cast<int>(kBlock) / Q::kPerWord;
+  const State& s = *static_cast<const State*>(p.b_context);
+  for (int v = 0; v < Tile<float>::kVectors; ++v) {
+    int64_t column = panel * kColumns + v * kF32Lanes;
+    const char* block = p.b + (column / kGroup * s.blocks + k / kPairs) * Q::kBytes;
+    float* line = to + v * kF32Lanes;
+    for (int64_t b = 0; b < depth / kPairs; ++b, block += Q::kBytes) {
+      Scales<Q> scales = load_scales<Q>(block, 0);
+      for (int w = 0; w < kWords; ++w) {
+        F32 values[Q::kPerWord];
+        each_weight<Q>(load_words(block + Q::kHeader + w * 64), scales,
+                       [&](int i, F32 value) { values[i] = value; });
+#pragma GCC unroll 4
+        for (int i = 0; i < Q::kPerWord; i += 2, line += kColumns)
+          _mm512_storeu_si512(line, pairs_of(reinterpret_cast<__m512>(values[i]),
+                                             reinterpret_cast<__m512>(values[i + 1])));
+      }
+    }
+  }
+}
+
+template <class Q>
+void take_pairs(const State& s, Product<float>* p) {
+  if (!s.pairs) return;
+  constexpr int kRows = Tile<float>::kRows;
+  p->k = s.k / 2;
+  p->a_along *= 2;
+  p->pack_a = s.x_dtype == ANYHAL_DTYPE_F32 ? pack_pairs<float, kRows> : pack_pairs<BF16, kRows>;
+  p->fill_b = dequantise_pairs<Q>;
+  p->tile = run_pairs_tile;
+}
+
+bool use_pairs(const Plan& plan, const State& s) {
+  return s.x_dtype != ANYHAL_DTYPE_F16 && pairs_pay(plan, s.m, s.n, s.k);
+}
+#else
+template <class Q>
+void take_pairs(const State&, Product<float>*) {}
+bool use_pairs(const Plan&, const State&) { return false; }
+#endif
+
 template <class Q>
 void run_many(const Plan& plan, const State& s, const Call& call, char* workspace) {
   Product<float> p = {};
@@ -293,6 +315,7 @@ void run_many(const Plan& plan, const State& s, const Call& call, char* workspac
   p.out_row_stride = s.out_row;
   p.out_column_stride = s.out_column;
   p.finish = &call.finish;
+  take_pairs<Q>(s, &p);
   run_product(p, plan.team, workspace);
 }
 
@@ -322,7 +345,9 @@ anyhal_status run(const Plan& plan, char* const* data, char* workspace, anyhal_e
       *sides[t] = s.sides[t];
       if (s.sides[t].read != nullptr) sides[t]->data = data[2 + t] + (t > 0 ? offsets[t] : 0);
     }
-    if (s.m < kFewRows)
+    if (s.int8)
+      run_int8<Q>(plan, s, call, workspace);
+    else if (s.few)
       run_few<Q>(plan, s, call, workspace);
     else
       run_many<Q>(plan, s, call, workspace);
@@ -405,6 +430,11 @@ bool prepare_quant_matmul(Plan& plan) {
   s.w_row = w.strides[w.rank - 2] * element_bytes(w.dtype);
   s.blocks = s.k / kBlock;
   s.dtype = w.dtype;
+  s.x_dtype = x.dtype;
+  s.few = s.m < kFewRows && !plan.ordered;
+  s.pairs = !s.few && use_pairs(plan, s);
+  s.int8 = use_int8(plan, s);
+  if (s.pairs || s.int8) plan.accumulated = plan.accumulate;
   s.read_x = reader_of(x.dtype);
   s.pack_x = row_packer(x.dtype);
   s.finish = {attrs.scale, attrs.activation, {}, {}, {}, writer_of(out.dtype)};
@@ -414,12 +444,17 @@ bool prepare_quant_matmul(Plan& plan) {
   s.repack = !w.constant();
   bool in_place =
       x.dtype == ANYHAL_DTYPE_F32 && s.x_column == 4 && (s.m == 1 || s.x_row == s.k * 4);
-  s.x_bytes = s.m < kFewRows && !in_place ? round_up(s.m * s.k * 4, 64) : 0;
+  s.x_bytes = (s.few || s.int8) && !in_place ? round_up(s.m * s.k * 4, 64) : 0;
   int64_t work =
-      s.m < kFewRows ? s.x_bytes : product_workspace<float>(s.m, s.n, s.k, plan.team.threads);
+      s.int8  ? s.x_bytes + s.m * int8_row_bytes(s.k)
+      : s.few ? s.x_bytes
+              : product_workspace<float>(s.m, s.n, s.pairs ? s.k / 2 : s.k, plan.team.threads);
   plan.workspace_bytes = static_cast<uint64_t>(work + (s.repack ? s.packed_bytes : 0));
   plan.run = q4 ? run<Q4> : run<Q8>;
-  plan.kernel = s.m < kFewRows ? "16 rows interleaved, few rows" : "16 rows interleaved, panels";
+  plan.kernel = s.int8    ? "16 rows interleaved, 8-bit dot products"
+                : s.few   ? "16 rows interleaved, few rows"
+                : s.pairs ? "16 rows interleaved, panels, bf16 dot products"
+                          : "16 rows interleaved, panels";
   plan.library = "";
   if (!s.repack && s.packed_bytes > 0) {
     plan.pack = q4 ? pack_weights<Q4> : pack_weights<Q8>;

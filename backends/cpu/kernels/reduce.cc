@@ -124,6 +124,7 @@ struct State {
   Write write;
   Reduce reduce;
   int64_t pieces;
+  bool ordered;  // floats join in an order that only the reduced sizes determine
 };
 
 template <class Acc, class Out>
@@ -177,6 +178,35 @@ typename Op::Acc reduce_range(const State& s, char* x, int64_t begin, int64_t en
   return chains[0];
 }
 
+// The chain of an element follows from its number among the reduced, whatever the layout.
+template <class Op, class S>
+typename Op::Acc reduce_in_order(const State& s, char* x) {
+  using Acc = typename Op::Acc;
+  struct Chains {
+    Acc acc[kChains];
+    int64_t next;
+  };
+  Chains chains;
+  chains.next = 0;
+  for (Acc& c : chains.acc) c = Op::kStart;
+  char* const data[] = {x, x};
+  if (s.reduced.count > 0)
+    walk_nest(
+        s.reduced, data, 0, s.reduced.count,
+        [](const void* context, char* const* p, const int64_t* strides, int64_t n) {
+          Chains& c = *static_cast<Chains*>(const_cast<void*>(context));
+          for (int64_t i = 0; i < n; ++i) {
+            Acc& to = c.acc[(c.next + i) % kChains];
+            to = Op::take(to, *reinterpret_cast<const S*>(p[0] + i * strides[0]));
+          }
+          c.next += n;
+        },
+        &chains);
+  for (int h = kChains / 2; h > 0; h /= 2)
+    for (int c = 0; c < h; ++c) chains.acc[c] = Op::join(chains.acc[c], chains.acc[c + h]);
+  return chains.acc[0];
+}
+
 // Results that are neighbours in memory while the reduced elements are not: whole lines at once.
 template <class Op, class S>
 void reduce_columns(const State& s, char* const* p, const int64_t* strides, int64_t n) {
@@ -208,6 +238,13 @@ template <class Op, class S>
 void kept_run(const void* context, char* const* p, const int64_t* strides, int64_t n) {
   const State& s = *static_cast<const State*>(context);
   constexpr int64_t kSize = sizeof(S);
+  if (s.ordered) {
+    for (int64_t i = 0; i < n; ++i) {
+      typename Op::Acc acc = reduce_in_order<Op, S>(s, p[0] + i * strides[0]);
+      s.write(s, p[1] + i * strides[1], &acc);
+    }
+    return;
+  }
   int64_t inner = s.reduced.strides[0][s.reduced.rank - 1];
   if (strides[0] == kSize && n >= 8 && inner != kSize && s.reduced.count > 0) {
     reduce_columns<Op, S>(s, p, strides, n);
@@ -347,6 +384,17 @@ bool choose_dtype(State& s, uint32_t dtype, int32_t fn, uint32_t out) {
   }
 }
 
+// All dims of x as they stand, the last one innermost.
+void make_plain_nest(Nest& nest, const Tensor& x) {
+  nest = {1, 2, 1, {1}, {}};
+  if (x.rank != 0) nest.rank = static_cast<int32_t>(x.rank);
+  for (uint32_t d = 0; d < x.rank; ++d) {
+    nest.dims[d] = x.dims[d];
+    nest.count *= x.dims[d];
+    for (auto& strides : nest.strides) strides[d] = x.strides[d] * element_bytes(x.dtype);
+  }
+}
+
 anyhal_status run(const Plan& plan, char* const* data, char* workspace, anyhal_error*) {
   const State& s = plan.get_state<State>();
   if (s.kept.count > 0) s.reduce(s, data, workspace, plan.team);
@@ -371,16 +419,20 @@ bool prepare_reduce(Plan& plan) {
   const Tensor* kept[] = {&kept_x, &kept_out};
   const Tensor* inner[] = {&reduced_x, &reduced_x};
   make_nest(s.kept, kept, 2);
-  make_nest(s.reduced, inner, 2);
+  s.ordered = plan.ordered && is_float(x.dtype);
+  if (s.ordered)
+    make_plain_nest(s.reduced, reduced_x);
+  else
+    make_nest(s.reduced, inner, 2);
   s.divisor = attrs.fn == ANYHAL_REDUCE_FN_MEAN ? static_cast<double>(s.reduced.count) : 1.0;
   s.pieces = 1;
-  if (s.kept.count == 1 && s.reduced.count >= 2 * kPiece) {
+  if (!s.ordered && s.kept.count == 1 && s.reduced.count >= 2 * kPiece) {
     s.pieces = s.reduced.count / kPiece;
     if (s.pieces > kPiecesMax) s.pieces = kPiecesMax;
     plan.workspace_bytes = static_cast<uint64_t>(s.pieces) * sizeof(double);
   }
   plan.run = run;
-  plan.kernel = "reduce";
+  plan.kernel = s.ordered ? "reduce, in order" : "reduce";
   plan.library = "";
   return choose_dtype(s, x.dtype, attrs.fn, out.dtype);
 }

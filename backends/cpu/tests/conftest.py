@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from contract_client import Cpu, onednn_path  # noqa: E402
 
-LEVELS = ("baseline", "avx2", "avx512")
+LEVELS = ("baseline", "avx2", "avx512", "avx512_bf16")
 
 
 @pytest.fixture(scope="session", params=LEVELS)

@@ -142,5 +142,5 @@ def test_transposes(cpu: Cpu) -> None:
 
 
 def test_an_unknown_level_is_refused() -> None:
-    with pytest.raises(Refused, match="baseline, avx2 or avx512"):
+    with pytest.raises(Refused, match="baseline, avx2, avx512 or avx512_bf16"):
         Cpu(isa="mmx")

@@ -129,6 +129,9 @@ struct Row {
   Kernel kernel;                  // throws Failure for what only the values tell, before it writes
   Workspace workspace = nullptr;  // bytes that a call needs; nullptr = none
   Promise promise = {};
+  // Which calls of a row that does not promise it have the same bits on every device; see
+  // exact.hpp.
+  bool (*exact)(const anyhal_op_desc& desc) = nullptr;
 };
 
 // A copied description and the row that runs it. Immutable; shared by all queues and threads.
@@ -334,7 +337,9 @@ class OpTable {
     return {row.promise.accumulate | all_.accumulate, row.promise.determinism | all_.determinism};
   }
 
-  static Answer check_numerics(const Promise& promise, const anyhal_op_desc& desc) {
+  static Answer check_numerics(Promise promise, const Row& row, const anyhal_op_desc& desc) {
+    if (desc.numerics[ANYHAL_NUMERICS_DETERMINISM] != 0 && row.exact != nullptr && row.exact(desc))
+      promise.determinism |= kExact.determinism;
     for (uint32_t i = 0; i < 6; ++i) {
       const uint32_t asked = desc.numerics[i];
       if (asked == 0) continue;
@@ -345,15 +350,23 @@ class OpTable {
         continue;
       return no(ANYHAL_REASON_NUMERICS,
                 i == ANYHAL_NUMERICS_ACCUMULATE    ? "only strict products run here"
-                : i == ANYHAL_NUMERICS_DETERMINISM ? "results are only the same from run to run"
+                : i == ANYHAL_NUMERICS_DETERMINISM ? what_is_kept(promise.determinism)
                                                    : "this numeric mode does not run here");
     }
     return yes();
   }
 
+  static const char* what_is_kept(uint32_t determinism) {
+    return (determinism >> ANYHAL_DETERMINISM_BATCH_INVARIANT & 1) != 0
+               ? "a row's result here does not depend on its batch, but other devices may round "
+                 "otherwise"
+               : "results are only the same from run to run";
+  }
+
   Answer check_row(const Row& row, const anyhal_op_desc& desc) const {
-    if (Answer numbers = check_numerics(promise_of(row), desc); !numbers.yes()) return numbers;
     if (row.main >= desc.operand_count) return invalid("operands are missing");
+    Answer numbers = check_numerics(promise_of(row), row, desc);
+    if (!numbers.yes()) return numbers;
     if (!row.dtypes.has(operand(desc, row.main).dtype))
       return no(ANYHAL_REASON_DTYPE, "this dtype is not among those of the op",
                 static_cast<int32_t>(row.main));

@@ -334,15 +334,42 @@ BOUNDS: dict[str, Callable[[_Case], Any]] = {
 _FACTOR_BITS = {1: 11, 2: 8}
 
 
-def rounded_factors(accumulate: int, spec: OpSpec, inputs: Sequence[Any]) -> Any:
+# Units that multiply bf16 take what is below f32's smallest normal number for zero.
+_FLUSHED = 2.0**-126
+
+
+def rounded_factors(
+    accumulate: int, spec: OpSpec, inputs: Sequence[Any], attrs: Mapping[str, Any] | None = None
+) -> Any:
     """What a product may be off beyond its bound when its factors are rounded as the caller
-    allows: (2u + u^2) sum |a| |b|; 0 for strict numerics and for ops without products."""
-    if accumulate == 0 or spec.name != "matmul" or dtype(inputs[0].dtype).short != "f32":
+    allows: (2u + u^2) sum |a| |b|, and what factors and sums flushed to zero add; times what an
+    epilogue makes of it. 0 for strict numerics and for ops without products."""
+    if accumulate == 0 or spec.name not in ("matmul", "matmul_epilogue", "quant_matmul"):
         return 0.0
-    u = 2.0 ** -_FACTOR_BITS[accumulate]
-    a, b = (np.abs(_oracle.wide(x)) for x in inputs[:2])
+    if dtype(inputs[0].dtype).short not in ("f32", "bf16"):
+        return 0.0
+    if accumulate == 3 and spec.name != "quant_matmul":
+        return 0.0
+    a, b = (np.abs(_oracle.wide(x)).astype(_WIDE) for x in inputs[:2])
+    if spec.name == "quant_matmul":
+        b = b.T
     with np.errstate(all="ignore"):
-        return (2 * u + u * u) * np.matmul(a, b).astype(_WIDE)
+        flushed = np.matmul(a + 1, np.ones_like(b)) + np.matmul(np.ones_like(a), b)
+        if accumulate == 3:
+            # Half a step of the row's largest over 127, and two roundings of the scale.
+            step = (1 + 2.0**-20) * a.max(axis=-1, keepdims=True, initial=0) / 127
+            error = np.matmul(np.broadcast_to(step / 2, a.shape), b) + _FLUSHED * flushed
+        else:
+            u = 2.0 ** -_FACTOR_BITS[accumulate]
+            error = (2 * u + u * u) * np.matmul(a, b) + _FLUSHED * flushed
+        if spec.name == "matmul":
+            return error
+        given = attrs or {}
+        scale = abs(np.float32(given.get("scale", 1.0)))
+        # A hundredth for the one rounding to the output, whose value is off by this much.
+        error = 1.01 * error * scale * _LIPSCHITZ[given.get("activation", "none")]
+        multiplier = inputs[3]
+        return error if multiplier is None else error * np.abs(_oracle.wide(multiplier))
 
 
 def bound(

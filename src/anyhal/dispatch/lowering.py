@@ -72,11 +72,13 @@ class _Native:
 
     def query(self, device: Device) -> Verdict:
         """The backend's answer; a cell that gave wrong answers is a no whatever it claims. Who does
-        not offer the allowed accumulation is asked again for strict, which is always enough."""
-        numerics = self.contract.numerics
-        verdict = self._ask(device, numerics)
-        if not verdict.accepts and numerics != "strict" and verdict.reason == "numerics":
-            verdict = self._ask(device, "strict")
+        not offer the allowed accumulation is asked again for the finer ones down to strict, which
+        are always enough."""
+        allowed = list(NUMERICS)[: NUMERICS[self.contract.numerics] + 1]
+        for numerics in reversed(allowed):
+            verdict = self._ask(device, numerics)
+            if verdict.accepts or verdict.reason != "numerics":
+                break
         if not verdict.accepts:
             return verdict
         main = next((o[0] for o in self.operands if not o[4] & _ABSENT), 0)

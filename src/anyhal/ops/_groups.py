@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from anyhal.errors import InvalidArgumentError
-from anyhal.ops._checks import FP8, check_dtype
+from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.ops._checks import FP8
 from anyhal.ops._spec import Arg, Attr, TensorSpec, describe, normalize_axis
 from anyhal.ops._trace import Value
 
-ZERO_DTYPES = ("i8", "u8", "i16", "u16", "i32")
 # Of samples: axis and block size: one scale, channels of each axis, blocks that divide the axis and
 # that do not.
 FORMS = ((None, 0), (0, 0), (-1, 0), (1, 3), (1, 4), (0, 8), (-1, 1))
@@ -27,7 +26,8 @@ ZERO_POINT = Arg(
     "zero_point",
     "[] or [N] or [..., G, ...]",
     optional=True,
-    doc="the code of 0, shaped as scale; integers, not for 8-bit floats",
+    doc="the code of 0, shaped as scale, in the codes' dtype (i8 for i4, u8 for u4) or i32; not "
+    "for 8-bit floats",
     own="i32",
 )
 SCALE_AXES = "[] or [N] or [..., G, ...]"
@@ -77,11 +77,22 @@ def check(
                 f"block_size={block} it must be {formula} = {list(shape)}; reshape it"
             )
     if zero is not None:
-        check_dtype(op, "zero_point", zero, ZERO_DTYPES)
+        check_zero(op, "zero_point", zero, quantised)
         if quantised in FP8:
             raise InvalidArgumentError(
                 f"{op}: zero_point is given, but {quantised} has its zero at 0; leave it out"
             )
+
+
+def check_zero(op: str, name: str, zero: TensorSpec, quantised: str) -> None:
+    """UnsupportedError unless a zero point is in the dtype of the codes it belongs to, or i32."""
+    own = {"i4": "i8", "u4": "u8"}.get(quantised, quantised)
+    if quantised not in FP8 and zero.dtype.short not in (own, "i32"):
+        raise UnsupportedError(
+            f"{op}: {name} is {describe(zero)}, but a zero point of {quantised} codes is {own}, or"
+            " i32, which holds every code; cast it with astype",
+            reason="dtype",
+        )
 
 
 def scale_shape(op: str, x: TensorSpec, axis: Any, block: int) -> tuple[tuple[int, ...], str]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
-from anyhal.ops._checks import INDICES, PLAIN, check_dtype, check_rank, check_same_dtype
+from anyhal.ops._checks import FP8, INDICES, PLAIN, check_dtype, check_rank, check_same_dtype
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Lowered, OpSpec, Sample, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
@@ -20,7 +20,7 @@ from anyhal.ops._trace import Trace, Value
 def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> TensorSpec:
     cache, update, position = inputs
     assert cache is not None and update is not None and position is not None
-    check_dtype("cache_append", "cache", cache, PLAIN)
+    check_dtype("cache_append", "cache", cache, (*PLAIN, *FP8))
     check_same_dtype("cache_append", cache, update)
     check_dtype("cache_append", "position", position, INDICES)
     check_rank("cache_append", "cache", cache, 4, "[B, H, C, D]")
@@ -105,7 +105,7 @@ def reference(cache: Any, update: Any, position: Any) -> Any:
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for short in PLAIN:
+    for short in (*PLAIN, *FP8):
         np_type = dtype(short).numpy
         cache = (10 * rng.standard_normal((2, 3, 7, 4))).astype(np_type)
         for rows, position in ((1, 0), (1, 6), (3, 2), (7, 0)):
@@ -129,7 +129,7 @@ SPEC = OpSpec(
     ),
     output=Arg("out", "[B, H, C, D]", doc="the cache itself"),
     attrs=(),
-    dtypes={name: name for name in PLAIN},
+    dtypes={name: name for name in (*PLAIN, *FP8)},
     special="a position outside 0..C-T is an error and nothing is written; other rows keep their "
     "bits",
     aliasing="required",

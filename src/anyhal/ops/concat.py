@@ -11,8 +11,8 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
-from anyhal.ops._checks import PLAIN, check_dtype, check_same_dtype
-from anyhal.ops._oracle import wide
+from anyhal.ops._checks import BLOCKS, FP8, MOVED, PACKED, PLAIN, check_dtype, check_same_dtype
+from anyhal.ops._oracle import random_blocks, wide
 from anyhal.ops._spec import (
     Arg,
     Attr,
@@ -31,7 +31,7 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
     if not arrays:
         raise InvalidArgumentError("concat: the list of arrays is empty; pass one or more")
     first = arrays[0]
-    check_dtype("concat", "arrays[0]", first, PLAIN)
+    check_dtype("concat", "arrays[0]", first, MOVED)
     check_same_dtype("concat", *arrays)
     axis = normalize_axis("concat", attrs["axis"], first)
     for i, x in enumerate(arrays):
@@ -78,7 +78,7 @@ def reference(*arrays: Any, axis: int = 0) -> Any:
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for short in PLAIN:
+    for short in (*PLAIN, *FP8):
         np_type = dtype(short).numpy
         parts = tuple((10 * rng.standard_normal((2, n, 3))).astype(np_type) for n in (1, 4, 2))
         yield Sample(f"three {short}", parts, {"axis": 1})
@@ -88,6 +88,11 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("one array", (b,))
     yield Sample("an empty one", (b[:0], b, b[:0]))
     yield Sample("twenty", tuple(b + i for i in range(20)))
+    for name in (*BLOCKS, *PACKED):
+        width = dtype(name).block_elements
+        for axis, shapes in ((0, ((2, width), (3, width))), (-1, ((2, width), (2, 3 * width)))):
+            blocks = tuple(random_blocks(rng, name, s) for s in shapes)
+            yield Sample(f"blocks {name} axis {axis}", blocks, {"axis": axis})
 
 
 SPEC = OpSpec(
@@ -98,7 +103,7 @@ SPEC = OpSpec(
     inputs=(Arg("arrays", "[A..., N_i, B...]", variadic=True, doc="a list; one dtype"),),
     output=Arg("out", "[A..., sum of N_i, B...]"),
     attrs=(Attr("axis", "axis", default=0, c_type="int32_t"),),
-    dtypes={name: name for name in PLAIN},
+    dtypes={name: name for name in MOVED},
     special="bits are kept; arrays of size 0 along the axis count for nothing",
     aliasing="none",
     bound="exact",

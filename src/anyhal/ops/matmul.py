@@ -118,6 +118,10 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(f"{name} to f32", (a, a.T.copy()), {"dtype": "float32"})
     batch = rng.standard_normal((2, 1, 4, 6)).astype(np.float32)
     yield Sample("batched", (batch, rng.standard_normal((3, 6, 5)).astype(np.float32)))
+    # Large enough for products whose factors are rounded, where the caller allows that.
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((96, 128), (128, 96)))
+    yield Sample("96x128x96 float32", (a, b))
+    yield Sample("96x128x96 bfloat16", tuple(x.astype(dtype("bfloat16").numpy) for x in (a, b)))
 
 
 SPEC = OpSpec(

@@ -99,6 +99,9 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     batch = (normal(2, 1, 4, 6), normal(3, 6, 5), normal(5), normal(3, 4, 5), normal(4, 5))
     yield Sample("batched", batch, {"activation": "silu"})
     yield Sample("no rows", (np.zeros((0, 4), np.float32), normal(4, 3), normal(3), None, None))
+    # Large enough for products whose factors are rounded, where the caller allows that.
+    large = normal(96, 128), normal(128, 96), normal(96), None, normal(96, 96)
+    yield Sample("96x128x96", large, {"activation": "silu", "scale": 0.5})
 
 
 SPEC = OpSpec(

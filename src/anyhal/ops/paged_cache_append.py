@@ -11,7 +11,7 @@ import numpy as np
 
 from anyhal.errors import InvalidArgumentError
 from anyhal.ops import _paged
-from anyhal.ops._checks import PLAIN, check_dtype, check_rank, check_same_dtype
+from anyhal.ops._checks import FP8, PLAIN, check_dtype, check_rank, check_same_dtype
 from anyhal.ops._draw import Rng, one_of, values
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Lowered, OpSpec, Sample, TensorSpec, describe
@@ -25,7 +25,7 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
     pages, update, starts, table, lengths = inputs
     assert pages is not None and update is not None
     assert starts is not None and table is not None and lengths is not None
-    check_dtype("paged_cache_append", "pages", pages, PLAIN)
+    check_dtype("paged_cache_append", "pages", pages, (*PLAIN, *FP8))
     check_same_dtype("paged_cache_append", pages, update)
     check_rank("paged_cache_append", "pages", pages, 4, "[P, page_size, H, D]")
     check_rank("paged_cache_append", "update", update, 3, "[T, H, D]")
@@ -129,7 +129,7 @@ def _operands(
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for short in PLAIN:
+    for short in (*PLAIN, *FP8):
         yield Sample(f"decode {short}", _operands(rng, [1, 1, 1], [9, 4, 1], 4, short))
         prefill = _operands(rng, [5, 0, 3, 0], [5, 6, 9, 0], 4, short)
         yield Sample(f"prefill and empty sequences {short}", prefill)
@@ -167,7 +167,7 @@ SPEC = OpSpec(
     ),
     output=Arg("out", "[P, page_size, H, D]", doc="the pages themselves"),
     attrs=(),
-    dtypes={name: name for name in PLAIN},
+    dtypes={name: name for name in (*PLAIN, *FP8)},
     special="the n new tokens of a sequence go to its last n positions; a length, page or position "
     "out of range, or two tokens for one row, is an error and nothing is written; tokens of no "
     "sequence are left out; other rows keep their bits",

@@ -119,6 +119,9 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(
             f"f16 to f32 {block}", (half, w, None, None, normal(2, 9)), {"dtype": "float32"}
         )
+        # Large enough for products whose factors are rounded, where the caller allows that.
+        w = random_blocks(rng, block, (48, 256))
+        yield Sample(f"80x256x48 {block}", (normal(80, 256), w, normal(48), None, None))
 
 
 SPEC = OpSpec(

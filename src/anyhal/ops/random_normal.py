@@ -112,7 +112,8 @@ def _radius(trace: Trace, word: Value, f: Formula) -> Value:
     if f.acc == "f64":
         word = trace.binary("shift_right", word, trace.constant(64 - f.radius_bits, "u64"))
     x = trace.cast(word, f.acc)
-    x = trace.binary("maximum", x, number(1.0), out=x)
+    # Choices by comparison are exact on every device; maximum and minimum leave open which zero.
+    x = trace("where", trace.binary("less", x, number(1.0)), number(1.0), x, out=x)
     wide = trace.binary("multiply", trace.cast(x, "f32"), trace.constant(SPREAD, "f32"))
     below = trace.binary("multiply", wide, trace.constant(BELOW_ONE, "f32"))
     power = trace.binary("subtract", wide, below, out=wide)
@@ -139,7 +140,7 @@ def _cosine_and_sine(trace: Trace, word: Value, f: Formula) -> Value:
     y = trace.temp((2, *word.shape), f.acc)
     trace.binary("subtract", trace.constant(1.0, f.acc), away, out=y.at(0, 0))
     other = trace.binary("subtract", trace.constant(2.0, f.acc), away)
-    other = trace.binary("minimum", away, other, out=other)
+    other = trace("where", trace.binary("less", away, other), away, other, out=other)
     trace.binary("multiply", other, trace.unary("sign", t), out=y.at(0, 1))
     value = _series(trace, f.sine_series, trace.binary("multiply", y, y), f.acc)
     return trace.binary("multiply", value, y, out=value)

@@ -19,7 +19,7 @@ from anyhal.ops._checks import (
     output_dtype,
 )
 from anyhal.ops._draw import Rng, one_of, size, stretched
-from anyhal.ops._groups import ZERO_DTYPES
+from anyhal.ops._groups import check_zero
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec
 from anyhal.ops._trace import Trace, Value
@@ -45,7 +45,10 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
         if spec is None:
             continue
         letters = "[..., M]" if want is rows else "[..., N]"
-        check_dtype("scaled_matmul", name, spec, ("f32",) if "scale" in name else ZERO_DTYPES)
+        if "scale" in name:
+            check_dtype("scaled_matmul", name, spec, ("f32",))
+        else:
+            check_zero("scaled_matmul", name, spec, (a if name == "a_zero" else b).dtype.short)
         check_broadcasts("scaled_matmul", name, spec, want, letters)
         if "zero" in name and family is FP8:
             raise InvalidArgumentError(

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import dtype
-from anyhal.errors import InvalidArgumentError
+from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops import _draw
-from anyhal.ops._checks import PLAIN, check_dtype, check_same_dtype
-from anyhal.ops._oracle import wide
+from anyhal.ops._checks import BLOCKS, FP8, MOVED, PACKED, PLAIN, check_dtype, check_same_dtype
+from anyhal.ops._oracle import random_blocks, wide
 from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
 
@@ -23,7 +23,7 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
     if not arrays:
         raise InvalidArgumentError("stack: the list of arrays is empty; pass one or more")
     first, rank = arrays[0], arrays[0].rank + 1
-    check_dtype("stack", "arrays[0]", first, PLAIN)
+    check_dtype("stack", "arrays[0]", first, MOVED)
     check_same_dtype("stack", *arrays)
     for i, x in enumerate(arrays):
         if x.shape != first.shape:
@@ -37,6 +37,12 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
             f"{rank} dims; use {-rank}..{rank - 1}"
         )
     axis = attrs["axis"] % rank
+    if first.dtype.is_block and axis == first.rank:
+        raise UnsupportedError(
+            f"stack: {describe(first)} has whole blocks along its last axis, and stacking after it"
+            " would take them apart; stack along an earlier axis or cast the arrays",
+            reason="layout",
+        )
     return TensorSpec.dense(first.dtype, (*first.shape[:axis], len(arrays), *first.shape[axis:]))
 
 
@@ -67,7 +73,7 @@ def reference(*arrays: Any, axis: int = 0) -> Any:
 
 
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
-    for short in PLAIN:
+    for short in (*PLAIN, *FP8):
         parts = tuple((10 * rng.standard_normal((3, 2, 4))).astype(dtype(short).numpy))
         for axis in (0, 1, -1):
             yield Sample(f"axis {axis} {short}", parts, {"axis": axis})
@@ -76,6 +82,10 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("0-d", (a[0, 0], a[0, 1]))
     yield Sample("one array", (a,), {"axis": 2})
     yield Sample("empty ones", (a[:0], a[:0]), {"axis": 1})
+    for name in (*BLOCKS, *PACKED):
+        blocks = tuple(random_blocks(rng, name, (3, dtype(name).block_elements)) for _ in range(2))
+        for axis in (0, 1):
+            yield Sample(f"blocks {name} axis {axis}", blocks, {"axis": axis})
     yield Sample("fifty", tuple(a + i for i in range(50)), {"axis": -2})
 
 
@@ -93,7 +103,7 @@ SPEC = OpSpec(
     inputs=(Arg("arrays", "[A..., B...]", variadic=True, doc="a list; one dtype, one shape"),),
     output=Arg("out", "[A..., number of arrays, B...]"),
     attrs=(Attr("axis", "axis", default=0, c_type="int32_t", doc="where the new axis goes"),),
-    dtypes={name: name for name in PLAIN},
+    dtypes={name: name for name in MOVED},
     special="bits are kept",
     aliasing="none",
     bound="exact",
