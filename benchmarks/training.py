@@ -3,9 +3,9 @@ SPDX-License-Identifier: Apache-2.0
 
     python benchmarks/training.py [--json] [--profile] [--blocks N] [--width N] [--device NAME]
 
-With --profile the wall time of each public op is summed over the steps, and its share of them shown. Without it
-PyTorch is the peer where it is installed: same shapes, same threads, AdamW in its fused form. --width
-and --context make the transformer larger than the example has it.
+With --profile the wall time of each public op within a step and its share are shown. Without it PyTorch
+is the peer where it is installed: same shapes, AdamW in its fused form, on all threads or one, whichever
+is faster. --width and --context make the transformer larger than the example has it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import statistics
 import sys
 import time
 from collections import defaultdict
@@ -47,46 +48,53 @@ def example(name: str, device: str) -> Callable[[], float]:
 
 
 class Timed:
-    """An op that notes how long its calls took."""
+    """An op that adds up how long its calls took."""
 
-    def __init__(self, op: Any, seen: dict[str, list[float]]) -> None:
-        self.op, self.spec, self.seen = op, getattr(op, "spec", None), seen
+    def __init__(self, op: Any, spent: dict[str, float], calls: dict[str, int]) -> None:
+        self.op, self.spec, self.spent, self.calls = op, getattr(op, "spec", None), spent, calls
 
     def __call__(self, *operands: Any, **attrs: Any) -> Any:
         started = time.perf_counter()
         made = self.op(*operands, **attrs)
-        self.seen[self.op.__name__].append(time.perf_counter() - started)
+        self.spent[self.op.__name__] += time.perf_counter() - started
+        self.calls[self.op.__name__] += 1
         return made
 
 
 def profile(name: str, device: str, steps: int) -> list[dict[str, Any]]:
-    """Rows of op, calls per step, microseconds per step, share of the step. The device must be
-    synchronous, as cpu is: a call then ends when its work does."""
-    seen: dict[str, list[float]] = defaultdict(list)
-    step = example(name, device)
+    """Rows of op, calls per step, microseconds per step, share of the step: medians over the steps.
+    The device must be synchronous, as cpu is: a call then ends when its work does."""
+    spent: dict[str, float] = defaultdict(float)
+    calls: dict[str, int] = defaultdict(int)
+    step, rest = example(name, device), "(Python and the rest)"
     for _ in range(20):
         step()
     ops = {n: getattr(hal, n) for n in dir(hal) if hasattr(getattr(hal, n), "spec")}
-    others = {n: getattr(hal, n) for n in ("asarray", "zeros", "ones", "reshape", "permute_dims")}
-    for n, op in (ops | others).items():
-        setattr(hal, n, Timed(op, seen))
-    started = time.perf_counter()
+    ops |= {n: getattr(hal, n) for n in ("asarray", "zeros", "ones", "reshape", "permute_dims")}
+    for n, op in ops.items():
+        setattr(hal, n, Timed(op, spent, calls))
+    seen: dict[str, list[float]] = defaultdict(list)
     for _ in range(steps):
+        spent.clear()
+        started = time.perf_counter()
         step()
-    total = time.perf_counter() - started
-    for n, op in (ops | others).items():
+        whole = time.perf_counter() - started
+        for op, seconds in spent.items():
+            seen[op].append(seconds)
+        seen[rest].append(whole - sum(spent.values()))
+    for n, op in ops.items():
         setattr(hal, n, op)
-    spent = {op: sum(times) for op, times in seen.items()}
-    spent["(Python and the rest)"] = total - sum(spent.values())
+    medians = {op: statistics.median(times) for op, times in seen.items()}
+    total = sum(medians.values())
     return [
         {
             "example": name,
             "op": op,
-            "calls_per_step": len(seen.get(op, ())) / steps,
-            "us_per_step": 1e6 * seconds / steps,
+            "calls_per_step": calls[op] / steps,
+            "us_per_step": 1e6 * seconds,
             "share": seconds / total,
         }
-        for op, seconds in sorted(spent.items(), key=lambda item: -item[1])
+        for op, seconds in sorted(medians.items(), key=lambda item: -item[1])
     ]
 
 
@@ -128,10 +136,22 @@ def torch_gpt(torch: Any, module: Any, p: dict[str, Any], number: int) -> Any:
     return f.cross_entropy(x.flatten(0, 1), targets.flatten())
 
 
+def faster_threads(torch: Any, step: Callable[[], float]) -> int:
+    """All threads or one: small steps are slower on several."""
+    took = {}
+    for count in (threads(), 1):
+        torch.set_num_threads(count)
+        step()
+        started = time.perf_counter()
+        for _ in range(10):
+            step()
+        took[count] = time.perf_counter() - started
+    return min(took, key=lambda count: took[count])
+
+
 def torch_example(torch: Any, name: str) -> Callable[[], float]:
     module = importlib.import_module(name)
     model = {"train_mlp": torch_mlp, "train_gpt": torch_gpt}[name]
-    torch.set_num_threads(threads())
     p = {n: torch.tensor(x, requires_grad=True) for n, x in module.initial().items()}
     settings = {"betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.01, "fused": True}
     adamw = torch.optim.AdamW(p.values(), lr=RATES[name], **settings)
@@ -147,7 +167,7 @@ def torch_example(torch: Any, name: str) -> Callable[[], float]:
             group["lr"] = RATES[name] * min(1.0, (number + 1) / 10)
         adamw.step()
         number += 1
-        return float(loss)
+        return loss.item()
 
     return step
 
@@ -158,12 +178,14 @@ def against_torch(torch: Any, name: str, device: str, blocks: int) -> Figure:
     if not np.allclose(losses[:, 0], losses[:, 1], rtol=1e-3):
         sys.exit(f"{name}: the losses of the two differ: {losses.tolist()}; fix that first")
     count = PER_BLOCK[name]
+    used = faster_threads(torch, theirs)
+    torch.set_num_threads(used)
 
     def many(step: Callable[[], float]) -> Callable[[], None]:
         return lambda: [step() for _ in range(count)][-1] and None
 
     mine, other, (low, high) = compare(many(ours), many(theirs), blocks)
-    details = {"peer_version": torch.__version__, "threads": threads()}
+    details = {"peer_version": torch.__version__, "threads": threads(), "peer_threads": used}
     value, baseline = count / mine, count / other
     ratio, interval = other / mine, (1 / high, 1 / low)
     return Figure(name, value, "steps/s", "torch", baseline, ratio, interval, details)

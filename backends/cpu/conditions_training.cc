@@ -48,12 +48,12 @@ Answer axis_within(int32_t axis, const Description& x) {
 
 // The last `count` dims lie like one dim: a line that one stride walks.
 bool is_line(const Description& t, int32_t count) {
-  int64_t stride = 0, next = 0;
+  bool first = true;
+  int64_t next = 0;
   for (uint32_t i = t.rank; i-- > t.rank - uint32_t(count);) {
     if (t.dims[i] == 1) continue;
-    if (stride != 0 && t.strides[i] != next) return false;
-    if (stride == 0) stride = t.strides[i];
-    if (stride == 0) return false;
+    if (!first && t.strides[i] != next) return false;
+    first = false;
     next = t.strides[i] * t.dims[i];
   }
   return true;
