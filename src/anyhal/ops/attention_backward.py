@@ -70,20 +70,20 @@ def _seen(
     """Which keys a query sees, as bool of `shape`."""
     batch, kv_heads, group, queries, keys = shape
     number = "i64" if length is None else length.dtype
-    j = trace.constant(np.arange(keys), number)
-    i = trace.constant(np.arange(queries)[:, None], number)
+    j = trace.numbers(keys, number)
+    i = trace.numbers(queries, number).expand_dims(1)
     if length is None:
         end = trace.constant(keys, number)
     else:
         # Read through a table of the allowed ones: the device refuses any other length.
-        end = trace("gather", trace.constant(np.arange(keys + 1), number), length, axis=0)
+        end = trace("gather", trace.numbers(keys + 1, number), length, axis=0)
         if end.spec.rank:
             end = end.reshape(batch, 1, 1, 1, 1)
     limit = end
     if causal == "first_key":
         limit = trace.binary("minimum", end, trace.binary("add", i, trace.constant(1, number)))
     elif causal == "last_key":
-        from_end = trace.constant(np.arange(queries)[:, None] + 1 - queries, number)
+        from_end = trace.binary("add", i, trace.constant(1 - queries, number))
         limit = trace.binary("add", end, from_end)
     visible = trace.binary("less", j, limit)
     if mask is not None and mask.dtype.short == "bool":

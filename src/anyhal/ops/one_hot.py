@@ -86,8 +86,9 @@ def decompose(
     if out.spec.size == 0:
         trace.zeros(out)
         return
-    places = along(np.arange(attrs["depth"]), axis, out.spec.rank)
-    hit = trace.binary("equal", checked.expand_dims(axis), trace.constant(places, indices.dtype))
+    behind = (1,) * (out.spec.rank - 1 - axis)
+    places = trace.numbers(attrs["depth"], indices.dtype).reshape(attrs["depth"], *behind)
+    hit = trace.binary("equal", checked.expand_dims(axis), places)
     on, off = (
         trace.constant(np.float32(attrs[name]), out.dtype) for name in ("on_value", "off_value")
     )
