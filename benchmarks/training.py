@@ -3,9 +3,9 @@ SPDX-License-Identifier: Apache-2.0
 
     python benchmarks/training.py [--json] [--profile] [--blocks N] [--width N] [--device NAME]
 
-With --profile the wall time of each public op within a step and its share are shown. Without it PyTorch
-is the peer where it is installed: same shapes, AdamW in its fused form, on all threads or one, whichever
-is faster. --width and --context make the transformer larger than the example has it.
+With --profile the wall time of each public op within a step and its share are shown. Without it
+PyTorch is the peer where it is installed: same shapes, AdamW in its fused form, on all threads or
+one, whichever is faster. --width and --context make the transformer larger than the example.
 """
 
 from __future__ import annotations

@@ -125,8 +125,7 @@ Answer layer_norm_fits(const Desc& d) {
     const Description& t = operand(d, i);
     if (absent(t)) continue;
     bool fits = t.rank == uint32_t(axes);
-    for (uint32_t n = 0; fits && n < t.rank; ++n)
-      fits = t.dims[n] == x.dims[x.rank - t.rank + n];
+    for (uint32_t n = 0; fits && n < t.rank; ++n) fits = t.dims[n] == x.dims[x.rank - t.rank + n];
     a = all(mistake_unless(fits, "this operand must be [N...]", int32_t(i)), same_dtype(d, 0, i));
     if (!a.yes()) return a;
   }
@@ -216,8 +215,8 @@ Answer adamw_step_fits(const Desc& d) {
           has_dtype(d, 1, wide, "m must be f32, or f64 beside f64"),
           has_dtype(d, 2, wide, "v must be f32, or f64 beside f64"),
           mistake_unless(lr.rank == 0 && step.rank == 0, "lr and step are numbers", 4),
-          require(lr.dtype == ANYHAL_DTYPE_F32 || lr.dtype == ANYHAL_DTYPE_F64,
-                  ANYHAL_REASON_DTYPE, "lr must be f32 or f64", 4),
+          require(lr.dtype == ANYHAL_DTYPE_F32 || lr.dtype == ANYHAL_DTYPE_F64, ANYHAL_REASON_DTYPE,
+                  "lr must be f32 or f64", 4),
           require(is_index(step), ANYHAL_REASON_DTYPE, "the step must be i64 or i32", 5));
   for (uint32_t i = 0; a.yes() && i < 3; ++i) {
     const Description& out = operand(d, 6 + i);
@@ -226,9 +225,9 @@ Answer adamw_step_fits(const Desc& d) {
     for (uint32_t n = 0; same && n < out.rank; ++n)
       same = out.dims[n] == 1 || sdk::element_count(out) == 0 ||
              out.strides[n] == operand(d, i).strides[n];
-    a = all(equal(d, i, 6 + i), require(same, ANYHAL_REASON_LAYOUT,
-                                        "each output must be the input of its place",
-                                        int32_t(6 + i)));
+    a = all(equal(d, i, 6 + i),
+            require(same, ANYHAL_REASON_LAYOUT, "each output must be the input of its place",
+                    int32_t(6 + i)));
   }
   return a;
 }

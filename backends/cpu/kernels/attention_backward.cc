@@ -1,5 +1,5 @@
-// attention_backward: dq, dk and dv from probabilities that are computed again, some query rows at a
-// time. SPDX-License-Identifier: Apache-2.0
+// attention_backward: dq, dk and dv from probabilities that are computed again, some query rows at
+// a time. SPDX-License-Identifier: Apache-2.0
 //
 // Products see finite numbers only, so that nothing hidden leaks through 0 · NaN; what held another
 // value makes NaN of the query's gradient and of those of the keys that it sees, at the end.
@@ -28,9 +28,9 @@ struct State {
 
 // Workspace of one worker: matrices of f32, rows adjacent.
 struct Scratch {
-  float *k, *v, *dk, *dv;   // [keys][size or value_size]
-  float *q, *dout, *dq;     // [kQueryRows][..]
-  float *p, *ds;            // [kQueryRows][keys]
+  float *k, *v, *dk, *dv;  // [keys][size or value_size]
+  float *q, *dout, *dq;    // [kQueryRows][..]
+  float *p, *ds;           // [kQueryRows][keys]
   char* product;
   bool *bad_key, *lost_key;  // holds what is not finite; has a gradient of NaN
 };
@@ -47,8 +47,7 @@ void matrix_floats(const State& s, int64_t (&n)[kMatrices]) {
 
 Scratch scratch_at(const State& s, char* workspace) {
   Scratch x;
-  float** const places[kMatrices] = {&x.k, &x.v,    &x.dk, &x.dv, &x.q,
-                                     &x.dout, &x.dq, &x.p,  &x.ds};
+  float** const places[kMatrices] = {&x.k, &x.v, &x.dk, &x.dv, &x.q, &x.dout, &x.dq, &x.p, &x.ds};
   int64_t n[kMatrices];
   matrix_floats(s, n);
   float* next = reinterpret_cast<float*>(workspace);
@@ -307,7 +306,8 @@ bool prepare_attention_backward(Plan& plan) {
   for (int64_t each : n) floats += each;
   s.worker_bytes = round_up(floats * 4 + s.product_bytes + 2 * s.keys, 64);
   int64_t items = s.batch * s.kv_heads, workers = plan.team.threads;
-  plan.workspace_bytes = static_cast<uint64_t>(s.worker_bytes * (items < workers ? items : workers));
+  plan.workspace_bytes =
+      static_cast<uint64_t>(s.worker_bytes * (items < workers ? items : workers));
   plan.run = run;
   plan.kernel = "probabilities again, by query rows";
   plan.library = "";

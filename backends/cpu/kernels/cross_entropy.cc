@@ -54,7 +54,8 @@ LogSum log_sum_of(const float* x, int64_t n) {
 float loss_of(const State& s, const float* x, int64_t target, const LogSum& whole) {
   float picked = x[target] - whole.top;
   if (s.smoothing != 0.0f) {
-    double sum = sum_wide(s.classes, [&](int64_t i) { return static_cast<double>(x[i] - whole.top); });
+    double sum =
+        sum_wide(s.classes, [&](int64_t i) { return static_cast<double>(x[i] - whole.top); });
     float spread = static_cast<float>(sum / static_cast<double>(s.classes)) * s.smoothing;
     // At 1 the target has no weight of its own, and 0 · -inf is NaN.
     float kept = static_cast<float>(1.0 - static_cast<double>(s.smoothing));
@@ -177,9 +178,8 @@ bool make_plan(Plan& plan, Run run, int64_t kept_rows) {
   s.out_stride = out.rank == 0 ? 4 : out.strides[out.rank - 1] * element_bytes(out.dtype);
   s.out_plain = out.dtype == ANYHAL_DTYPE_F32 && s.out_stride == 4;
   s.padded = round_up(s.classes, 16);
-  plan.workspace_bytes = static_cast<uint64_t>(round_up(s.rows, 16) * kept_rows +
-                                               s.padded * plan.team.threads) *
-                         4;
+  plan.workspace_bytes =
+      static_cast<uint64_t>(round_up(s.rows, 16) * kept_rows + s.padded * plan.team.threads) * 4;
   plan.run = run;
   plan.kernel = "row by row";
   plan.library = "";

@@ -145,10 +145,10 @@ struct KernelSet {
 
 #define HAL_CPU_DECLARE(name, op) bool prepare_##name(Plan& plan);
 #define HAL_CPU_ADDRESS(name, op) prepare_##name,
-#define HAL_CPU_DECLARE_KERNELS(isa)                                             \
-  namespace isa {                                                                \
-  HAL_CPU_KERNELS(HAL_CPU_DECLARE)                                               \
-  inline constexpr KernelSet kKernels = {HAL_CPU_KERNELS(HAL_CPU_ADDRESS)};      \
+#define HAL_CPU_DECLARE_KERNELS(isa)                                        \
+  namespace isa {                                                           \
+  HAL_CPU_KERNELS(HAL_CPU_DECLARE)                                          \
+  inline constexpr KernelSet kKernels = {HAL_CPU_KERNELS(HAL_CPU_ADDRESS)}; \
   }
 
 HAL_CPU_DECLARE_KERNELS(baseline)

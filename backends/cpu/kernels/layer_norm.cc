@@ -1,7 +1,8 @@
 // layer_norm: (t - mean) / sqrt(variance + eps) · weight + bias of t = x + residual, along the last
 // dims. SPDX-License-Identifier: Apache-2.0
 //
-// Sums and differences are f64: a mean far from the spread costs no digits, and squares stay in range.
+// Sums and differences are f64: a mean far from the spread costs no digits, and squares stay in
+// range.
 #include "lines.h"
 
 namespace hal::cpu::HAL_CPU_ISA {

@@ -8,8 +8,8 @@
 
 namespace hal::cpu::HAL_CPU_ISA {
 
-// Lines of up to four tensors of equal dims, over the dims [axis, axis + count), which must lie like
-// one dim in each. `outer` walks their starts; the last tensor orders them.
+// Lines of up to four tensors of equal dims, over the dims [axis, axis + count), which must lie
+// like one dim in each. `outer` walks their starts; the last tensor orders them.
 struct LineSet {
   Nest outer;
   int64_t length;

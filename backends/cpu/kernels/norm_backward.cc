@@ -1,9 +1,9 @@
 // rms_norm_backward and layer_norm_backward: the gradients of a norm along the last dim.
 // SPDX-License-Identifier: Apache-2.0
 //
-// dx = r (g - mean(g) - u mean(g u)) with u = (x - mean(x)) r and g = dout · weight; without the means
-// of g and x for rms_norm. Rows are computed in f64. Sums over rows are kept by parts that depend on
-// the shape alone, so they do not change with the number of threads.
+// dx = r (g - mean(g) - u mean(g u)) with u = (x - mean(x)) r and g = dout · weight; without the
+// means of g and x for rms_norm. Rows are computed in f64. Sums over rows are kept by parts that
+// depend on the shape alone, so they do not change with the number of threads.
 #include "lines.h"
 
 namespace hal::cpu::HAL_CPU_ISA {

@@ -1,5 +1,5 @@
-// random_uniform, random_normal, random_integers, dropout: numbers made of Philox words by position.
-// SPDX-License-Identifier: Apache-2.0
+// random_uniform, random_normal, random_integers, dropout: numbers made of Philox words by
+// position. SPDX-License-Identifier: Apache-2.0
 //
 // Every step rounds as docs/adr/0080 has it, so the results are those of every other device: these
 // files are built without contraction of products into fused ones.

@@ -13,7 +13,7 @@ from anyhal.dtypes import dtype as dtype_of
 from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops import _draw
 from anyhal.ops._checks import INDICES, PLAIN, check_dtype
-from anyhal.ops._indexing import along, check_indices, in_range
+from anyhal.ops._indexing import check_indices, in_range
 from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
 

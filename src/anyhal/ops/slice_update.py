@@ -13,7 +13,7 @@ from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
 from anyhal.ops import _draw
 from anyhal.ops._checks import INDICES, PLAIN, check_dtype, check_same_dtype, check_shape
-from anyhal.ops._indexing import along, in_range
+from anyhal.ops._indexing import in_range
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
