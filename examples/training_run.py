@@ -128,10 +128,12 @@ def step(state: State, loss: Loss, rate: float) -> float:
     value = loss(tape, state.parameters, number)
     gradients = tape.gradients(value)
     clip_grad_norm(gradients, MAX_NORM)
+    # Numbers that are new at each step: arrays, made once for all parameters.
     rate *= min(1.0, (number + 1) / 10)
+    now = [hal.asarray(x, device=state.device) for x in (np.float32(rate), np.int64(number + 1))]
     for name, gradient in zip(state.parameters, gradients, strict=True):
         hal.adamw_step(
-            *(state.parameters[name], state.m[name], state.v[name], gradient, rate, number + 1),
+            *(state.parameters[name], state.m[name], state.v[name], gradient, *now),
             **BETAS,
             eps=1e-8,
             weight_decay=0.01,

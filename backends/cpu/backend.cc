@@ -66,49 +66,13 @@ constexpr uint64_t kHugeBytes = 2u << 20;
 
 Prepare prepare_of(const KernelSet& k, uint32_t op) {
   switch (op) {
-    case ANYHAL_OP_COPY:
-      return k.copy;
-    case ANYHAL_OP_FILL:
-      return k.fill;
-    case ANYHAL_OP_CAST:
-      return k.cast;
-    case ANYHAL_OP_UNARY:
-      return k.unary;
-    case ANYHAL_OP_BINARY:
-      return k.binary;
-    case ANYHAL_OP_WHERE:
-      return k.where;
-    case ANYHAL_OP_REDUCE:
-      return k.reduce;
-    case ANYHAL_OP_MATMUL:
     case ANYHAL_OP_MATMUL_EPILOGUE:
       return k.matmul;
-    case ANYHAL_OP_GATHER:
-      return k.gather;
-    case ANYHAL_OP_SCATTER_ADD:
-      return k.scatter_add;
-    case ANYHAL_OP_QUANT_MATMUL:
-      return k.quant_matmul;
-    case ANYHAL_OP_ATTENTION:
-      return k.attention;
-    case ANYHAL_OP_RMS_NORM:
-      return k.rms_norm;
-    case ANYHAL_OP_SOFTMAX:
-      return k.softmax;
-    case ANYHAL_OP_ROPE:
-      return k.rope;
-    case ANYHAL_OP_EMBEDDING:
-      return k.embedding;
-    case ANYHAL_OP_CACHE_APPEND:
-      return k.cache_append;
-    case ANYHAL_OP_ARGMAX:
-      return k.argmax;
-    case ANYHAL_OP_CONCAT:
-      return k.concat;
-    case ANYHAL_OP_SORT:
-      return k.sort;
-    case ANYHAL_OP_TOPK:
-      return k.topk;
+#define HAL_CPU_CASE(name, op_name) \
+  case ANYHAL_OP_##op_name:         \
+    return k.name;
+      HAL_CPU_KERNELS(HAL_CPU_CASE)
+#undef HAL_CPU_CASE
     default:
       return nullptr;
   }

@@ -3,99 +3,14 @@
 #include "conditions.h"
 
 #include "anyhal/sdk/exact.hpp"
+#include "checks.h"
+#include "conditions_training.h"
 
 namespace hal::cpu {
 namespace {
 
-using sdk::absent;
-using sdk::Answer;
-using sdk::dim;
-using sdk::Dtypes;
-using sdk::invalid;
 using sdk::known_attributes;
-using sdk::no;
 using sdk::no_attributes;
-using sdk::operand;
-using sdk::output;
-using sdk::same_dims;
-using sdk::yes;
-using Desc = anyhal_op_desc;
-using Tensor = anyhal_tensor_desc;
-
-constexpr Dtypes kComputed = sdk::kSmallFloats;
-constexpr Dtypes kFloats = sdk::kFloats;
-constexpr Dtypes kNumbers = sdk::kNumbers;
-constexpr Dtypes kPlain = sdk::kPlain;
-constexpr Dtypes kStored = sdk::kStored;
-constexpr Dtypes kAny = sdk::kAny;
-// The block formats that products read themselves; others are cast first.
-constexpr Dtypes kBlocks = sdk::dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8_0);
-constexpr Dtypes kJoined = sdk::kStored | sdk::kPacked | kBlocks;  // others are copied part by part
-constexpr Dtypes kProducts =
-    kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
-constexpr uint32_t kOperandsMax = 64;  // of concat; calls keep their addresses on the stack
-
-bool is_index(const Tensor& t) {
-  return t.dtype == ANYHAL_DTYPE_I64 || t.dtype == ANYHAL_DTYPE_I32;
-}
-
-// Number of operands, and that only those from `optional` on may be absent.
-Answer shape_of_call(const Desc& d, uint32_t operands, uint32_t optional) {
-  if (d.operand_count != operands || d.input_count + 1 != operands)
-    return invalid("the number of operands is wrong");
-  for (uint32_t i = 0; i < operands; ++i) {
-    bool may = i >= optional && i + 1 < operands;
-    if (absent(operand(d, i)) && !may) return invalid("a required operand is absent", int32_t(i));
-    if (operand(d, i).rank > 16) return no(ANYHAL_REASON_RANK, "more than 16 dims", int32_t(i));
-  }
-  return yes();
-}
-
-// The output stands apart, or is exactly one of the inputs below `inputs`, element by element.
-Answer in_place(const Desc& d, uint32_t inputs) {
-  const Tensor& out = output(d);
-  if (out.alias_of == 0) return yes();
-  if (out.alias_of > inputs)
-    return no(ANYHAL_REASON_LAYOUT, "this op cannot write over that operand",
-              int32_t(d.input_count));
-  const Tensor& in = operand(d, out.alias_of - 1);
-  bool same = !absent(in) && in.dtype == out.dtype && same_dims(in, out);
-  for (uint32_t i = 0; same && i < out.rank; ++i)
-    same = out.dims[i] == 1 || in.strides[i] == out.strides[i];
-  if (!same)
-    return no(ANYHAL_REASON_LAYOUT, "in place needs equal dtypes and strides",
-              int32_t(d.input_count));
-  return yes();
-}
-
-// Checks in turn; the first refusal counts.
-template <class... Rest>
-Answer all(Answer first, Rest... rest) {
-  if constexpr (sizeof...(rest) == 0) {
-    return first;
-  } else {
-    return first.yes() ? all(rest...) : first;
-  }
-}
-Answer require(bool holds, int32_t reason, const char* why, int32_t number) {
-  return holds ? yes() : no(reason, why, number);
-}
-Answer mistake_unless(bool holds, const char* why, int32_t number) {
-  return holds ? yes() : invalid(why, number);
-}
-
-constexpr char kBadAxis[] = "the axis is outside the operand";  // as every backend says it
-
-bool is_axis(int32_t axis, const Tensor& x) { return axis >= 0 && axis < int32_t(x.rank); }
-
-Answer same_dtype(const Desc& d, uint32_t a, uint32_t b) {
-  return require(operand(d, a).dtype == operand(d, b).dtype, ANYHAL_REASON_DTYPE,
-                 "the dtypes must be equal", int32_t(b));
-}
-Answer dims_equal(const Desc& d, uint32_t a, uint32_t b) {
-  return mistake_unless(same_dims(operand(d, a), operand(d, b)), "the dims must be equal",
-                        int32_t(b));
-}
 
 Answer copy(const Desc& d) {
   Answer a = shape_of_call(d, 2, 2);
@@ -162,7 +77,7 @@ Answer where(const Desc& d) {
 Answer reduce(const Desc& d) {
   Answer a = shape_of_call(d, 2, 2);
   if (!a.yes()) return a;
-  const Tensor &x = operand(d, 0), &out = output(d);
+  const Description &x = operand(d, 0), &out = output(d);
   uint64_t axes = sdk::attributes<anyhal_attrs_reduce>(d).axes;
   if (x.rank != out.rank || axes >> x.rank != 0)
     return invalid("the output has x's rank, with size 1 on the reduced axes", 1);
@@ -175,7 +90,7 @@ Answer reduce(const Desc& d) {
 
 // The dims of a batched product, and dtypes of operands beside it.
 Answer product(const Desc& d) {
-  const Tensor &a = operand(d, 0), &b = operand(d, 1), &out = output(d);
+  const Description &a = operand(d, 0), &b = operand(d, 1), &out = output(d);
   if (a.rank < 2 || a.rank != b.rank || a.rank != out.rank)
     return invalid("a, b and the output need one rank, at least 2");
   bool fits = dim(a, -1) == dim(b, -2) && dim(a, -2) == dim(out, -2) && dim(b, -1) == dim(out, -1);
@@ -200,9 +115,9 @@ Answer matmul(const Desc& d) {
 
 // bias [N], multiplier and residual with the output's dims.
 Answer side_operands(const Desc& d) {
-  const Tensor& out = output(d);
+  const Description& out = output(d);
   for (uint32_t i = 2; i < 5; ++i) {
-    const Tensor& t = operand(d, i);
+    const Description& t = operand(d, i);
     if (absent(t)) continue;
     if (!kComputed.has(t.dtype))
       return no(ANYHAL_REASON_DTYPE, "this operand must be f32, f16 or bf16", int32_t(i));
@@ -228,7 +143,7 @@ Answer matmul_epilogue(const Desc& d) {
 Answer quant_matmul(const Desc& d) {
   Answer a = shape_of_call(d, 6, 2);
   if (!a.yes()) return a;
-  const Tensor &x = operand(d, 0), &w = operand(d, 1), &out = output(d);
+  const Description &x = operand(d, 0), &w = operand(d, 1), &out = output(d);
   if (!kBlocks.has(w.dtype)) return no(ANYHAL_REASON_DTYPE, "the weights must be q4_1 or q8_0", 1);
   bool fits = x.rank >= 1 && w.rank == 2 && out.rank == x.rank && dim(x, -1) == dim(w, -1) &&
               dim(out, -1) == dim(w, -2);
@@ -240,7 +155,7 @@ Answer quant_matmul(const Desc& d) {
 Answer gather(const Desc& d) {
   Answer a = shape_of_call(d, 3, 3);
   if (!a.yes()) return a;
-  const Tensor &x = operand(d, 0), &indices = operand(d, 1), &out = output(d);
+  const Description &x = operand(d, 0), &indices = operand(d, 1), &out = output(d);
   int32_t axis = sdk::attributes<anyhal_attrs_gather>(d).axis;
   if (!is_axis(axis, x)) return invalid(kBadAxis);
   if (out.rank + 1 != x.rank + indices.rank) return invalid("the output's rank is wrong", 2);
@@ -260,7 +175,7 @@ Answer gather(const Desc& d) {
 Answer scatter_add(const Desc& d) {
   Answer a = shape_of_call(d, 4, 4);
   if (!a.yes()) return a;
-  const Tensor &target = operand(d, 0), &indices = operand(d, 1), &updates = operand(d, 2);
+  const Description &target = operand(d, 0), &indices = operand(d, 1), &updates = operand(d, 2);
   int32_t axis = sdk::attributes<anyhal_attrs_scatter_add>(d).axis;
   if (!is_axis(axis, target)) return invalid(kBadAxis);
   if (updates.rank + 1 != target.rank + indices.rank)
@@ -283,7 +198,7 @@ Answer attention(const Desc& d) {
   const auto attrs = sdk::attributes<anyhal_attrs_attention>(d);
   if (attrs.window != 0 || attrs.softcap != 0 || !absent(operand(d, 5)) || !absent(operand(d, 7)))
     return no(ANYHAL_REASON_ATTRIBUTE, "no window, softcap, sinks or log-sum-exp here", -1);
-  const Tensor &q = operand(d, 0), &k = operand(d, 1), &v = operand(d, 2), &out = output(d);
+  const Description &q = operand(d, 0), &k = operand(d, 1), &v = operand(d, 2), &out = output(d);
   for (uint32_t i : {0u, 1u, 2u, 6u})
     if (operand(d, i).rank != 4)
       return invalid("q, k, v and the output have four dims", int32_t(i));
@@ -291,7 +206,7 @@ Answer attention(const Desc& d) {
               v.dims[2] == k.dims[2] && k.dims[3] == q.dims[3] && out.dims[3] == v.dims[3];
   for (int i = 0; i < 3; ++i) fits = fits && out.dims[i] == q.dims[i];
   fits = fits && (k.dims[1] != 0 ? q.dims[1] % k.dims[1] == 0 : q.dims[1] == 0);
-  const Tensor &length = operand(d, 3), &mask = operand(d, 4);
+  const Description &length = operand(d, 3), &mask = operand(d, 4);
   if (!absent(length)) {
     if (!is_index(length)) return no(ANYHAL_REASON_DTYPE, "kv_length must be i64 or i32", 3);
     fits = fits && (length.rank == 0 || (length.rank == 1 && length.dims[0] == q.dims[0]));
@@ -319,7 +234,7 @@ Answer rms_norm(const Desc& d) {
     return invalid("a required operand is absent");
   Answer a = longer ? yes() : shape_of_call(d, 3, 1);
   if (!a.yes()) return a;
-  const Tensor &x = operand(d, 0), &weight = operand(d, 1);
+  const Description &x = operand(d, 0), &weight = operand(d, 1);
   if (x.rank == 0) return invalid("x needs a dim", 0);
   if (!absent(weight)) {
     if (weight.rank != 1 || weight.dims[0] != dim(x, -1))
@@ -341,7 +256,7 @@ Answer softmax(const Desc& d) {
 Answer rope(const Desc& d) {
   Answer a = shape_of_call(d, 4, 2);
   if (!a.yes()) return a;
-  const Tensor &x = operand(d, 0), &positions = operand(d, 1), &factors = operand(d, 2);
+  const Description &x = operand(d, 0), &positions = operand(d, 1), &factors = operand(d, 2);
   auto attrs = sdk::attributes<anyhal_attrs_rope>(d);
   if (x.rank < 2 || positions.rank > x.rank - 1) return invalid("x must be [...,T,D]", 0);
   int64_t rotary = attrs.rotary_dims == 0 ? dim(x, -1) : attrs.rotary_dims;
@@ -365,7 +280,7 @@ Answer rope(const Desc& d) {
 Answer embedding(const Desc& d) {
   Answer a = shape_of_call(d, 3, 3);
   if (!a.yes()) return a;
-  const Tensor &table = operand(d, 0), &ids = operand(d, 1), &out = output(d);
+  const Description &table = operand(d, 0), &ids = operand(d, 1), &out = output(d);
   bool fits = table.rank == 2 && out.rank == ids.rank + 1 && dim(out, -1) == table.dims[1];
   for (uint32_t i = 0; fits && i < ids.rank; ++i) fits = out.dims[i] == ids.dims[i];
   return all(mistake_unless(fits, "the dims do not fit table[V,D], ids -> [...,D]", -1),
@@ -377,7 +292,7 @@ Answer embedding(const Desc& d) {
 Answer cache_append(const Desc& d) {
   Answer a = shape_of_call(d, 4, 4);
   if (!a.yes()) return a;
-  const Tensor &cache = operand(d, 0), &update = operand(d, 1), &position = operand(d, 2);
+  const Description &cache = operand(d, 0), &update = operand(d, 1), &position = operand(d, 2);
   if (cache.rank != 4 || update.rank != 4) return invalid("cache and update have four dims");
   bool fits = update.dims[0] == cache.dims[0] && update.dims[1] == cache.dims[1] &&
               update.dims[2] <= cache.dims[2] && update.dims[3] == cache.dims[3] &&
@@ -392,7 +307,7 @@ Answer cache_append(const Desc& d) {
 Answer argmax(const Desc& d) {
   Answer a = shape_of_call(d, 2, 2);
   if (!a.yes()) return a;
-  const Tensor &x = operand(d, 0), &out = output(d);
+  const Description &x = operand(d, 0), &out = output(d);
   int32_t axis = sdk::attributes<anyhal_attrs_argmax>(d).axis;
   if (!is_axis(axis, x)) return invalid(kBadAxis);
   bool fits = out.rank == x.rank;
@@ -406,8 +321,8 @@ Answer argmax(const Desc& d) {
 // Values and indices of the first `kept` elements along the axis; all of them when negative.
 Answer ordered(const Desc& d, int32_t axis, int64_t kept) {
   if (d.input_count != 1 || d.operand_count != 3) return invalid("the number of operands is wrong");
-  const Tensor &x = operand(d, 0), &values = operand(d, 1), &indices = operand(d, 2);
-  for (const Tensor* t : {&x, &values, &indices})
+  const Description &x = operand(d, 0), &values = operand(d, 1), &indices = operand(d, 2);
+  for (const Description* t : {&x, &values, &indices})
     if (absent(*t)) return invalid("a required operand is absent");
   if (!is_axis(axis, x)) return invalid(kBadAxis);
   if (x.rank > 16) return no(ANYHAL_REASON_RANK, "more than 16 dims", 0);
@@ -435,12 +350,12 @@ Answer concat(const Desc& d) {
     return no(ANYHAL_REASON_SHAPE_LIMIT, "more than 63 inputs", int32_t(kOperandsMax));
   Answer a = shape_of_call(d, d.operand_count, d.operand_count);
   if (!a.yes()) return a;
-  const Tensor& out = output(d);
+  const Description& out = output(d);
   int32_t axis = sdk::attributes<anyhal_attrs_concat>(d).axis;
   if (!is_axis(axis, out)) return invalid(kBadAxis);
   int64_t total = 0;
   for (uint32_t n = 0; n < d.input_count; ++n) {
-    const Tensor& x = operand(d, n);
+    const Description& x = operand(d, n);
     a = same_dtype(d, d.input_count, n);
     if (!a.yes()) return a;
     if (x.rank != out.rank) return invalid("the ranks must be equal", int32_t(n));
@@ -511,6 +426,34 @@ const sdk::Row kRows[] = {
      kExact},
     {ANYHAL_OP_TOPK, "topk", 0, kNumbers, kHas<anyhal_attrs_topk>, topk, kByIsa, kOfPlan, kExact},
     {ANYHAL_OP_SORT, "sort", 0, kNumbers, kHas<anyhal_attrs_sort>, sort, kByIsa, kOfPlan, kExact},
+    {ANYHAL_OP_LAYER_NORM, "layer_norm", 0, kComputed, kHas<anyhal_attrs_layer_norm>,
+     layer_norm_fits, kByIsa},
+    {ANYHAL_OP_LOG_SOFTMAX, "log_softmax", 0, kComputed, kHas<anyhal_attrs_log_softmax>,
+     log_softmax_fits, kByIsa},
+    {ANYHAL_OP_RANDOM_UNIFORM, "random_uniform", 1, kFloats, kNone, random_floats_fit, kByIsa,
+     kOfPlan, kExact},
+    {ANYHAL_OP_RANDOM_NORMAL, "random_normal", 1, kFloats, kNone, random_floats_fit, kByIsa,
+     kOfPlan, kExact},
+    {ANYHAL_OP_RANDOM_INTEGERS, "random_integers", 1, sdk::kInts,
+     kHas<anyhal_attrs_random_integers>, random_integers_fit, kByIsa, kOfPlan, kExact},
+    {ANYHAL_OP_DROPOUT, "dropout", 0, kFloats, kHas<anyhal_attrs_dropout>, dropout_fits, kByIsa,
+     kOfPlan, kExact},
+    {ANYHAL_OP_CROSS_ENTROPY, "cross_entropy", 0, kComputed, kHas<anyhal_attrs_cross_entropy>,
+     cross_entropy_fits, kByIsa},
+    {ANYHAL_OP_CROSS_ENTROPY_BACKWARD, "cross_entropy_backward", 0, kComputed,
+     kHas<anyhal_attrs_cross_entropy_backward>, cross_entropy_backward_fits, kByIsa},
+    {ANYHAL_OP_SOFTMAX_BACKWARD, "softmax_backward", 0, kComputed,
+     kHas<anyhal_attrs_softmax_backward>, softmax_backward_fits, kByIsa},
+    {ANYHAL_OP_LOG_SOFTMAX_BACKWARD, "log_softmax_backward", 0, kComputed,
+     kHas<anyhal_attrs_log_softmax_backward>, log_softmax_backward_fits, kByIsa},
+    {ANYHAL_OP_RMS_NORM_BACKWARD, "rms_norm_backward", 0, kComputed,
+     kHas<anyhal_attrs_rms_norm_backward>, rms_norm_backward_fits, kByIsa},
+    {ANYHAL_OP_LAYER_NORM_BACKWARD, "layer_norm_backward", 0, kComputed,
+     kHas<anyhal_attrs_layer_norm_backward>, layer_norm_backward_fits, kByIsa},
+    {ANYHAL_OP_ATTENTION_BACKWARD, "attention_backward", 0, kComputed,
+     kHas<anyhal_attrs_attention_backward>, attention_backward_fits, kByIsa},
+    {ANYHAL_OP_ADAMW_STEP, "adamw_step", 0, kFloats, kHas<anyhal_attrs_adamw_step>,
+     adamw_step_fits, kByIsa},
 };
 
 }  // namespace

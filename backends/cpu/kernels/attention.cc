@@ -7,6 +7,7 @@
 #include "direct.h"
 #include "gemm.h"
 #include "kernel.h"
+#include "visible.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
@@ -64,26 +65,14 @@ Head head_of(const State& s, const Call& c, int64_t batch, int64_t kv_head) {
   return head;
 }
 
-// A length that is no number of keys is the caller's mistake, found before anything is written.
 anyhal_status check_lengths(const State& s, const char* lengths, anyhal_error* error) {
-  for (int64_t b = 0; s.has_length && b < s.b; ++b) {
-    int64_t length = read_index(s.length_dtype, lengths + b * s.length_stride);
-    if (length < 0 || length > s.s) {
-      return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE,
-                  "kv_length %lld is outside [0, %lld], the number of keys; "
-                  "nothing was written; correct it",
-                  static_cast<long long>(length), static_cast<long long>(s.s));
-    }
-  }
-  return ANYHAL_STATUS_OK;
+  return check_key_counts(s.length_dtype, lengths, s.length_stride, s.has_length ? s.b : 0, s.s,
+                          error);
 }
 
 // Keys [0, limit) are visible to query row t, before any mask.
 int64_t limit_of(const State& s, int64_t length, int64_t t) {
-  int64_t limit = length;
-  if (s.causal == ANYHAL_CAUSAL_FIRST_KEY) limit = t + 1;
-  if (s.causal == ANYHAL_CAUSAL_LAST_KEY) limit = length - s.t + t + 1;
-  return limit < 0 ? 0 : limit > length ? length : limit;
+  return visible_keys(s.causal, length, s.t, t);
 }
 
 // Rows are ordered (t, head of the group): neighbours see nearly the same keys.

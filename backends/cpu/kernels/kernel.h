@@ -102,42 +102,58 @@ struct Plan {
 // answers false, which prepare reports as unsupported.
 using Prepare = bool (*)(Plan& plan);
 
-// The kernels of one instruction set; one function per file in kernels/.
+// The ops that have a kernel of their own; matmul's is also that of matmul_epilogue. One function
+// prepare_<op> each, in kernels/<op>.cc or where several share a file.
+#define HAL_CPU_KERNELS(X)                          \
+  X(copy, COPY)                                     \
+  X(fill, FILL)                                     \
+  X(cast, CAST)                                     \
+  X(unary, UNARY)                                   \
+  X(binary, BINARY)                                 \
+  X(where, WHERE)                                   \
+  X(reduce, REDUCE)                                 \
+  X(matmul, MATMUL)                                 \
+  X(gather, GATHER)                                 \
+  X(scatter_add, SCATTER_ADD)                       \
+  X(quant_matmul, QUANT_MATMUL)                     \
+  X(attention, ATTENTION)                           \
+  X(rms_norm, RMS_NORM)                             \
+  X(softmax, SOFTMAX)                               \
+  X(rope, ROPE)                                     \
+  X(embedding, EMBEDDING)                           \
+  X(cache_append, CACHE_APPEND)                     \
+  X(argmax, ARGMAX)                                 \
+  X(concat, CONCAT)                                 \
+  X(sort, SORT)                                     \
+  X(topk, TOPK)                                     \
+  X(layer_norm, LAYER_NORM)                         \
+  X(log_softmax, LOG_SOFTMAX)                       \
+  X(random_uniform, RANDOM_UNIFORM)                 \
+  X(random_normal, RANDOM_NORMAL)                   \
+  X(random_integers, RANDOM_INTEGERS)               \
+  X(dropout, DROPOUT)                               \
+  X(cross_entropy, CROSS_ENTROPY)                   \
+  X(cross_entropy_backward, CROSS_ENTROPY_BACKWARD) \
+  X(softmax_backward, SOFTMAX_BACKWARD)             \
+  X(log_softmax_backward, LOG_SOFTMAX_BACKWARD)     \
+  X(rms_norm_backward, RMS_NORM_BACKWARD)           \
+  X(layer_norm_backward, LAYER_NORM_BACKWARD)       \
+  X(attention_backward, ATTENTION_BACKWARD)         \
+  X(adamw_step, ADAMW_STEP)
+
+// The kernels of one instruction set.
 struct KernelSet {
-  Prepare copy, fill, cast, unary, binary, where, reduce, matmul, gather, scatter_add, attention,
-      rms_norm, softmax, rope, embedding, cache_append, argmax, concat, quant_matmul, sort, topk;
+#define HAL_CPU_MEMBER(name, op) Prepare name;
+  HAL_CPU_KERNELS(HAL_CPU_MEMBER)
+#undef HAL_CPU_MEMBER
 };
 
-#define HAL_CPU_DECLARE_KERNELS(isa)                                                    \
-  namespace isa {                                                                       \
-  bool prepare_copy(Plan& plan);                                                        \
-  bool prepare_fill(Plan& plan);                                                        \
-  bool prepare_cast(Plan& plan);                                                        \
-  bool prepare_unary(Plan& plan);                                                       \
-  bool prepare_binary(Plan& plan);                                                      \
-  bool prepare_where(Plan& plan);                                                       \
-  bool prepare_reduce(Plan& plan);                                                      \
-  bool prepare_matmul(Plan& plan); /* also matmul_epilogue */                           \
-  bool prepare_gather(Plan& plan);                                                      \
-  bool prepare_scatter_add(Plan& plan);                                                 \
-  bool prepare_attention(Plan& plan);                                                   \
-  bool prepare_rms_norm(Plan& plan);                                                    \
-  bool prepare_softmax(Plan& plan);                                                     \
-  bool prepare_rope(Plan& plan);                                                        \
-  bool prepare_embedding(Plan& plan);                                                   \
-  bool prepare_cache_append(Plan& plan);                                                \
-  bool prepare_argmax(Plan& plan);                                                      \
-  bool prepare_concat(Plan& plan);                                                      \
-  bool prepare_quant_matmul(Plan& plan);                                                \
-  bool prepare_sort(Plan& plan); /* in order.cc */                                      \
-  bool prepare_topk(Plan& plan);                                                        \
-  inline constexpr KernelSet kKernels = {                                               \
-      prepare_copy,    prepare_fill,        prepare_cast,         prepare_unary,        \
-      prepare_binary,  prepare_where,       prepare_reduce,       prepare_matmul,       \
-      prepare_gather,  prepare_scatter_add, prepare_attention,    prepare_rms_norm,     \
-      prepare_softmax, prepare_rope,        prepare_embedding,    prepare_cache_append, \
-      prepare_argmax,  prepare_concat,      prepare_quant_matmul, prepare_sort,         \
-      prepare_topk};                                                                    \
+#define HAL_CPU_DECLARE(name, op) bool prepare_##name(Plan& plan);
+#define HAL_CPU_ADDRESS(name, op) prepare_##name,
+#define HAL_CPU_DECLARE_KERNELS(isa)                                        \
+  namespace isa {                                                           \
+  HAL_CPU_KERNELS(HAL_CPU_DECLARE)                                          \
+  inline constexpr KernelSet kKernels = {HAL_CPU_KERNELS(HAL_CPU_ADDRESS)}; \
   }
 
 HAL_CPU_DECLARE_KERNELS(baseline)
@@ -146,6 +162,8 @@ HAL_CPU_DECLARE_KERNELS(avx2)
 HAL_CPU_DECLARE_KERNELS(avx512)
 #endif
 #undef HAL_CPU_DECLARE_KERNELS
+#undef HAL_CPU_ADDRESS
+#undef HAL_CPU_DECLARE
 
 // Fills an error record from a format and returns `status`. Compiled once, without vector flags.
 anyhal_status fail(anyhal_error* error, anyhal_status status, int32_t reason, const char* format,

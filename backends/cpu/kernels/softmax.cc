@@ -1,7 +1,6 @@
 // softmax: exp(x - max(x)) / sum, along one axis.
 // SPDX-License-Identifier: Apache-2.0
-#include "math.h"
-#include "rows.h"
+#include "lines.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
@@ -20,30 +19,10 @@ inline T lowest() {
   return static_cast<T>(-__builtin_inf());
 }
 
-float highest_of(const float* x, int64_t n) {
-  F32 high = splat(lowest<float>());
-  int64_t i = 0;
-  for (; i + kF32Lanes <= n; i += kF32Lanes) {
-    F32 v = load(x + i);
-    high = v > high ? v : high;
-  }
-  float best = lowest<float>();
-  for (int c = 0; c < kF32Lanes; ++c) best = high[c] > best ? high[c] : best;
-  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
-  return best;
-}
-
 // A row of -inf gives -inf - -inf, a row with +inf gives inf - inf: NaN, as the contract asks.
 void softmax_f32(const float* x, float* out, int64_t n) {
   float high = highest_of(x, n);
-  for (int64_t i = 0; i < n; ++i) out[i] = exp_f32(x[i] - high);
-  F32 sums[4] = {};
-  int64_t i = 0;
-  for (; i + 4 * kF32Lanes <= n; i += 4 * kF32Lanes)
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; ++c) sums[c] += load(out + i + c * kF32Lanes);
-  float sum = horizontal_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  for (; i < n; ++i) sum += out[i];
+  float sum = exponentials(x, high, out, n);
   for (int64_t j = 0; j < n; ++j) out[j] = out[j] / sum;
 }
 

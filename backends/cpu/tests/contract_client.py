@@ -306,12 +306,13 @@ class Cpu:
         inputs: Sequence[Any],
         attrs: Mapping[str, Any] | None = None,
         *,
-        out: np.ndarray[Any, Any] | None = None,
+        out: Any = None,
         alias_of: int = 0,
         constant: Sequence[int] = (),
     ) -> Any:
         """Runs one op as the core would: lowered operands, packed constants, poisoned outputs. A
-        tuple for an op with several outputs; state (`out`, alias_of) is for ops with one."""
+        tuple for an op with several outputs. `out` is state, a tuple where several outputs are;
+        the first of them is input `alias_of`, counted from 1, the others those after it."""
         spec = BY_NAME[op]
         full = {a.name: (attrs or {}).get(a.name, a.default) for a in spec.attrs}
         specs = [None if x is None else spec_of(x) for x in inputs]
@@ -321,8 +322,9 @@ class Cpu:
             frames = [None if w is None else poisoned(w) for w in wanted]
             outs = [None if f is None else f[1] for f in frames]
         else:
-            rest = (None,) * len(spec.more_outputs)
-            outs, wanted = [out, *rest], (spec_of(out), *rest)
+            given = list(out) if isinstance(out, tuple) else [out]
+            outs = given + [None] * (1 + len(spec.more_outputs) - len(given))
+            wanted = tuple(None if o is None else spec_of(o) for o in outs)
         lowered, record, wanted = spec.lower_outs(specs, full, wanted)
         arrays = [x.data if isinstance(x, Blocks) else x for x in inputs]
         operands = [
@@ -397,7 +399,9 @@ class Cpu:
                 continue
             x.describe(descs[i], CONSTANT if i in constant else 0)
             refs[i] = Ref(self.block, x.array.ctypes.data)
-        descs[input_count].alias_of = alias_of
+        for i in range(input_count, count):
+            if alias_of and operands[i] is not None:
+                descs[i].alias_of = alias_of + i - input_count
         desc = OpDesc(c.sizeof(OpDesc), 0, op, 1, input_count, count, descs)
         desc.attributes, desc.attributes_size = record, len(record)
         verdict = Verdict(size=c.sizeof(Verdict))

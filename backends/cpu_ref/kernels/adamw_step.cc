@@ -27,8 +27,8 @@ void step(const Call& call) {
   const int64_t number = index_at(sdk::operand(call.desc(), kStep), call.data(kStep), 0);
   if (number < 1)
     throw sdk::Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                       "adamw_step on cpu_ref: step %lld has no bias correction; count steps from "
-                       "1 (nothing was written)",
+                       "step %lld has no bias correction; nothing was written; count steps from "
+                       "1",
                        static_cast<long long>(number));
   const double count = static_cast<double>(number);
   // 1 - beta^step without cancellation.

@@ -37,7 +37,7 @@ def _seen(
     batch, kv_heads, group, queries, keys = shape
     if length is not None:
         # Read through a table of the allowed ones: the device refuses any other length.
-        length = trace("gather", trace.constant(np.arange(keys + 1), length.dtype), length, axis=0)
+        length = trace("gather", trace.numbers(keys + 1, length.dtype), length, axis=0)
     visible = visible_to(trace, (batch, kv_heads, group, queries, keys), length, mask, attrs)
     if visible is None:
         visible = trace.constant(True, "bool")

@@ -34,8 +34,10 @@ def flat(trace: Trace, indices: Value, shape: Shape, axis: int, made: Sequence[i
         found = trace.binary("multiply", found, trace.constant(strides[axis], "i64"))
     for d, n in enumerate(made):
         if d != axis and n > 1 and shape[d] > 1:
-            steps = along(np.arange(n) * strides[d], d, len(shape))
-            found = trace.binary("add", found, trace.constant(steps, "i64"))
+            steps = trace.numbers(n, "i64")
+            if strides[d] != 1:
+                steps = trace.binary("multiply", steps, trace.constant(strides[d], "i64"))
+            found = trace.binary("add", found, steps.reshape(n, *(1,) * (len(shape) - 1 - d)))
     return found
 
 

@@ -50,7 +50,7 @@ def arrange(
 def _rows(trace: Trace, x: Value, descending: bool) -> tuple[_Rows, Value]:
     """The rows of a dense x, and the numbers of all elements."""
     total = x.spec.size
-    flat, numbers = x.reshape(total), trace.constant(np.arange(total), "i64")
+    flat, numbers = x.reshape(total), trace.numbers(total, "i64")
     if x.dtype.short not in FLOATS:
         return _Rows(flat, flat, numbers, descending), numbers
     top = trace.constant(np.inf, x.dtype)
@@ -93,8 +93,9 @@ def _select(trace: Trace, rows: _Rows, at: Value, k: int) -> Value:
     # What is not among the first k goes to one place behind them.
     spot = trace.binary("minimum", places, trace.constant(k, "i64")) if k < m else places
     width = k + 1 if k < m else k
-    groups = np.arange(math.prod(lead)).reshape(*lead, 1) * width
-    spot = trace.binary("add", spot, trace.constant(groups, "i64"))
+    groups = trace.numbers(math.prod(lead), "i64").reshape(*lead, 1)
+    groups = trace.binary("multiply", groups, trace.constant(width, "i64"))
+    spot = trace.binary("add", spot, groups)
     flat = trace.temp((math.prod(lead) * width,), "i64")
     trace.zeros(flat)
     updates = trace("copy", at).reshape(at.spec.size)

@@ -112,8 +112,7 @@ def _decompose(
         # A NaN makes the result NaN, and nothing equals it; without one this changes nothing.
         hit = trace.binary("logical_or", hit, trace.unary("isnan", x))
     size = x.shape[axis]
-    numbers = np.arange(size).reshape(-1, *(1,) * (x.spec.rank - axis - 1))
-    places = trace.constant(numbers, out.dtype)
+    places = trace.numbers(size, out.dtype).reshape(size, *(1,) * (x.spec.rank - axis - 1))
     place = trace("where", hit, places, trace.constant(size, out.dtype))
     trace("reduce", place, fn="min", axis=axis, keepdims=attrs["keepdims"], out=out)
 

@@ -86,6 +86,10 @@ class Call:
         return out
 
 
+# The longest row of consecutive numbers that is kept as a constant.
+_ROW = 16384
+
+
 @dataclass
 class Trace:
     """Records calls. `infer` is the registry's look-up, handed in to keep this file below it."""
@@ -107,6 +111,16 @@ class Trace:
         data = data.reshape(np.shape(array))  # ascontiguousarray turns 0-d into 1-d
         self.constants.append(data)
         return Value("constant", len(self.constants) - 1, TensorSpec.dense(d, data.shape))
+
+    def numbers(self, count: int, dt: DType | str) -> Value:
+        """0 to count - 1, [count]. Many are added on the device from two short constants, so that a
+        decomposition takes no time or host memory in proportion to a shape."""
+        if count <= _ROW:
+            return self.constant(np.arange(count), dt)
+        rows = -(-count // _ROW)
+        first = self.constant(np.arange(rows)[:, None] * _ROW, dt)
+        grid = self("binary", first, self.constant(np.arange(_ROW), dt), fn="add")
+        return grid.reshape(rows * _ROW).slice(0, 0, count)
 
     def __call__(
         self, op: str, *inputs: Value | None, out: Value | None = None, **attrs: Any

@@ -166,7 +166,7 @@ def decompose(
     scores = _scores(trace, inputs, attrs, group, acc)
     if kv_length is not None:
         # Read through a table of the allowed ones: the device refuses any other length.
-        allowed = trace.constant(np.arange(keys + 1), kv_length.dtype)
+        allowed = trace.numbers(keys + 1, kv_length.dtype)
         kv_length = trace("gather", allowed, kv_length, axis=0)
     sizes = (batch, kv_heads, group, queries, keys)
     visible = visible_to(trace, sizes, kv_length, mask, attrs)

@@ -62,7 +62,7 @@ def decompose(
     capacity, rows = cache.shape[2], update.shape[2]
     # Reading the position through a table of the allowed ones makes the device refuse any other
     # before a byte of the cache is written.
-    allowed = trace.constant(np.arange(capacity - rows + 1), position.dtype)
+    allowed = trace.numbers(capacity - rows + 1, position.dtype)
     checked = trace("gather", allowed, position, axis=0)
     if out.spec.size == 0 or rows == 0:
         return
@@ -78,7 +78,7 @@ def _write(trace: Trace, cache: Value, update: Value, position: Value, out: Valu
     """out = update inside the window of rows that starts at the 0-d `position`, else cache."""
     capacity, rows = cache.shape[2], update.shape[2]
     zero = trace.constant(0, position.dtype)
-    offset = trace.binary("subtract", trace.constant(np.arange(capacity), position.dtype), position)
+    offset = trace.binary("subtract", trace.numbers(capacity, position.dtype), position)
     if rows == 1:
         inside, spread = trace.binary("equal", offset, zero), update
     else:

@@ -110,14 +110,14 @@ def checked_targets(trace: Trace, targets: Value, classes: int, ignore: int) -> 
     allowed ones makes the device refuse any other before anything is written."""
     ignored = trace.binary("equal", targets, trace.constant(ignore, targets.dtype))
     zero = trace.constant(0, targets.dtype)
-    table = trace.constant(np.arange(classes), targets.dtype)
+    table = trace.numbers(classes, targets.dtype)
     safe = trace("gather", table, trace("where", ignored, zero, targets), axis=0)
     return safe, ignored
 
 
 def hits(trace: Trace, targets: Value, classes: int) -> Value:
     """Which class is the target, as bool [..., C]."""
-    numbers = trace.constant(np.arange(classes), targets.dtype)
+    numbers = trace.numbers(classes, targets.dtype)
     return trace.binary("equal", numbers, targets.expand_dims(targets.spec.rank))
 
 

@@ -13,7 +13,7 @@ from anyhal.dtypes import dtype as dtype_of
 from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops import _draw
 from anyhal.ops._checks import INDICES, PLAIN, check_dtype
-from anyhal.ops._indexing import along, check_indices, in_range
+from anyhal.ops._indexing import check_indices, in_range
 from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
 
@@ -86,8 +86,9 @@ def decompose(
     if out.spec.size == 0:
         trace.zeros(out)
         return
-    places = along(np.arange(attrs["depth"]), axis, out.spec.rank)
-    hit = trace.binary("equal", checked.expand_dims(axis), trace.constant(places, indices.dtype))
+    behind = (1,) * (out.spec.rank - 1 - axis)
+    places = trace.numbers(attrs["depth"], indices.dtype).reshape(attrs["depth"], *behind)
+    hit = trace.binary("equal", checked.expand_dims(axis), places)
     on, off = (
         trace.constant(np.float32(attrs[name]), out.dtype) for name in ("on_value", "off_value")
     )

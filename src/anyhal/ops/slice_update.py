@@ -13,7 +13,7 @@ from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
 from anyhal.ops import _draw
 from anyhal.ops._checks import INDICES, PLAIN, check_dtype, check_same_dtype, check_shape
-from anyhal.ops._indexing import along, in_range
+from anyhal.ops._indexing import in_range
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, Lowered, OpSpec, Sample, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
@@ -95,13 +95,13 @@ def _at_positions(trace: Trace, x: Value, update: Value, positions: Value, out: 
     for d, (n, u) in enumerate(zip(x.shape, update.shape, strict=True)):
         if n == u:
             continue
-        offset = trace.binary("subtract", trace.constant(np.arange(n), positions.dtype), starts[d])
+        offset = trace.binary("subtract", trace.numbers(n, positions.dtype), starts[d])
         last = trace.constant(u - 1, positions.dtype)
         here = trace.binary(
             "logical_and",
             trace.binary("greater_equal", offset, zero),
             trace.binary("less_equal", offset, last),
-        ).reshape(*along(np.zeros(n), d, rank).shape)
+        ).reshape(*(n if i == d else 1 for i in range(rank)))
         inside = here if inside is None else trace.binary("logical_and", inside, here)
         clipped = trace.binary("minimum", trace.binary("maximum", offset, zero), last)
         update = trace("gather", update, clipped, axis=d)
