@@ -31,7 +31,7 @@ inline constexpr Dtypes kBlocks = sdk::dtypes(ANYHAL_DTYPE_Q4_1, ANYHAL_DTYPE_Q8
 inline constexpr Dtypes kProducts =
     kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 inline constexpr Dtypes kJoined =
-    sdk::kStored | sdk::kPacked | kBlocks;  // others are copied part by part
+    sdk::kStored | sdk::kPacked | kBlocks;    // others are copied part by part
 inline constexpr uint32_t kOperandsMax = 64;  // of concat; calls keep their addresses on the stack
 
 inline bool is_index(const Description& t) {

@@ -452,8 +452,8 @@ const sdk::Row kRows[] = {
      kHas<anyhal_attrs_layer_norm_backward>, layer_norm_backward_fits, kByIsa},
     {ANYHAL_OP_ATTENTION_BACKWARD, "attention_backward", 0, kComputed,
      kHas<anyhal_attrs_attention_backward>, attention_backward_fits, kByIsa},
-    {ANYHAL_OP_ADAMW_STEP, "adamw_step", 0, kFloats, kHas<anyhal_attrs_adamw_step>,
-     adamw_step_fits, kByIsa},
+    {ANYHAL_OP_ADAMW_STEP, "adamw_step", 0, kFloats, kHas<anyhal_attrs_adamw_step>, adamw_step_fits,
+     kByIsa},
 };
 
 }  // namespace

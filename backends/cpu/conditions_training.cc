@@ -205,7 +205,8 @@ Answer attention_backward_fits(const Desc& d) {
     for (int i = 0; fits && i < 4; ++i) fits = mask.dims[i] == full[i];
   }
   return all(mistake_unless(fits, "the dims do not fit q[B,H,T,D] k[B,Hkv,S,D] v[B,Hkv,S,Dv]", -1),
-             require(attributes.causal >= ANYHAL_CAUSAL_NONE && attributes.causal <= ANYHAL_CAUSAL_LAST_KEY,
+             require(attributes.causal >= ANYHAL_CAUSAL_NONE &&
+                         attributes.causal <= ANYHAL_CAUSAL_LAST_KEY,
                      ANYHAL_REASON_ATTRIBUTE, "an unknown causal rule", -1),
              dims_equal(d, 1, 8), dims_equal(d, 2, 9), dims_equal(d, 3, 10), outputs_apart(d, 0));
 }

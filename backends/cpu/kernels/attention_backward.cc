@@ -10,7 +10,20 @@
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
 
-enum Operand : uint32_t { kDout, kQ, kK, kV, kLength, kMask, kSinks, kDlse, kDq, kDk, kDv, kOperands };
+enum Operand : uint32_t {
+  kDout,
+  kQ,
+  kK,
+  kV,
+  kLength,
+  kMask,
+  kSinks,
+  kDlse,
+  kDq,
+  kDk,
+  kDv,
+  kOperands
+};
 constexpr int64_t kQueryRows = 64;
 
 struct State {
