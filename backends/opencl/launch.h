@@ -72,6 +72,14 @@ inline const char* token(uint32_t dtype) {
       return "U8";
     case ANYHAL_DTYPE_BOOL:
       return "BOOL";
+    case ANYHAL_DTYPE_F8_E4M3FN:
+      return "F8_E4M3FN";
+    case ANYHAL_DTYPE_F8_E5M2:
+      return "F8_E5M2";
+    case ANYHAL_DTYPE_F8_E4M3FNUZ:
+      return "F8_E4M3FNUZ";
+    case ANYHAL_DTYPE_F8_E5M2FNUZ:
+      return "F8_E5M2FNUZ";
     case ANYHAL_DTYPE_Q4_0:
       return "Q4_0";
     case ANYHAL_DTYPE_Q4_1:

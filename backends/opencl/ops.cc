@@ -52,7 +52,7 @@ struct Rows {
        sdk::kExact},
       {ANYHAL_OP_FILL, "fill", 1, of(sdk::kStored), kNone, also<fill_fits>, nullptr, nullptr,
        sdk::kExact},
-      {ANYHAL_OP_CAST, "cast", 0, of(sdk::kPlain | sdk::kBlocks),
+      {ANYHAL_OP_CAST, "cast", 0, of(sdk::kAny),
        sdk::later_attributes<anyhal_attrs_cast>, also<cast_fits>, nullptr, nullptr, sdk::kExact},
       {ANYHAL_OP_UNARY, "unary", 0, of(sdk::kPlain), kHas<anyhal_attrs_unary>, also<unary_fits>,
        nullptr},
