@@ -40,12 +40,15 @@ uint64_t Queue::signal() {
   return signalled;
 }
 
-void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
+void Queue::fail(anyhal_status status, const anyhal_queue_state& state,
+                 const anyhal_error& error) {
   std::lock_guard guard(lock);
-  // Signals are rarer than calls: what follows the last value reached is lost, from there on.
-  const uint64_t first = std::max<uint64_t>(completed.load(), state.completed) + 1;
+  // Signals are rarer than calls: where the failed call is not named, all that follows the last
+  // value reached is lost.
+  const uint64_t reached = std::max<uint64_t>(completed.load(), state.completed) + 1;
+  const uint64_t first = std::max(reached, state.failed_tag);
   failures.push_back(
-      {std::min(first, submitted.load()), submitted, said(error, *device->instance)});
+      {std::min(first, submitted.load()), submitted, said(error, *device->instance), status});
   // A failed queue is dead: make another, so that unrelated work goes on.
   ErrorRecord ignored;
   device->table->release(device->instance->reply.self, ANYHAL_OBJECT_QUEUE,
@@ -72,9 +75,11 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
     return true;
   }
   if (status == ANYHAL_STATUS_TIMEOUT) return false;
-  // Memory that ran out after acceptance is a failed run: the queue is dead all the same.
-  if (status == ANYHAL_STATUS_EXECUTION_FAILED || status == ANYHAL_STATUS_OUT_OF_MEMORY) {
-    fail(state, error.record);
+  // Memory that ran out after acceptance, or a value that only the device saw, is a failed run: the
+  // queue is dead all the same.
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED || status == ANYHAL_STATUS_OUT_OF_MEMORY ||
+      (status == ANYHAL_STATUS_INVALID_ARGUMENT && state.status != ANYHAL_STATUS_OK)) {
+    fail(status, state, error.record);
     return true;
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
@@ -102,7 +107,7 @@ void Queue::require_good(uint64_t value) const {
   std::lock_guard guard(lock);
   for (const Failure& f : failures)
     if (value >= f.first && value <= f.last)
-      throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
+      throw Error(f.status,
                   "the data on " + device->name + " was never computed: call " +
                       std::to_string(f.first) + " of its queue failed: " + f.text +
                       "; run again from inputs that are still good");
@@ -122,9 +127,8 @@ void Queue::wait_all(uint64_t limit_ns) {
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
-    throw Error(ANYHAL_STATUS_EXECUTION_FAILED, "call " + std::to_string(f.first) + " on " +
-                                                    device->name + " failed: " + f.text +
-                                                    "; what it and later calls wrote is lost");
+    throw Error(f.status, "call " + std::to_string(f.first) + " on " + device->name + " failed: " +
+                              f.text + "; what it and later calls wrote is lost");
   }
 }
 

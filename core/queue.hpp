@@ -30,6 +30,7 @@ struct HAL_API Queue {
   struct Failure {
     uint64_t first, last;
     std::string text;
+    anyhal_status status;
   };
   std::vector<Failure> failures;
   size_t reported = 0;
@@ -58,7 +59,7 @@ struct HAL_API Queue {
 
  private:
   bool poll(uint64_t value, uint64_t limit_ns);
-  void fail(const anyhal_queue_state& state, const anyhal_error& error);
+  void fail(anyhal_status status, const anyhal_queue_state& state, const anyhal_error& error);
 };
 
 // Waits until the bytes may be read (or written: also readers) by the host.
