@@ -52,7 +52,7 @@ cl_int build(Device& device, cl_program program, const std::string& options) {
 cl_program from_cache(Device& device, const std::string& key, const std::string& options) {
   const anyhal_services& services = *device.self->services;
   uint64_t bytes = 0;
-  if (services.cache_get(services.context, key.c_str(), nullptr, &bytes) != ANYHAL_STATUS_OK ||
+  if (services.cache_get == nullptr || services.cache_get(services.context, key.c_str(), nullptr, &bytes) != ANYHAL_STATUS_OK ||
       bytes <= sizeof(Head))
     return nullptr;
   std::string entry(bytes, '\0');
@@ -79,7 +79,9 @@ cl_program from_cache(Device& device, const std::string& key, const std::string&
 // A cache that cannot be written costs only time.
 void to_cache(Device& device, const std::string& key, cl_program program) {
   const Api& api = device.self->api;
+  const anyhal_services& services = *device.self->services;
   size_t size = 0;
+  if (services.cache_put == nullptr) return;
   if (api.GetProgramInfo(program, kProgramBinarySizes, sizeof(size), &size, nullptr) != kSuccess ||
       size == 0)
     return;
@@ -89,7 +91,6 @@ void to_cache(Device& device, const std::string& key, cl_program program) {
     return;
   const Head head = {kMagic, size, hash_of(binary, size)};
   std::memcpy(entry.data(), &head, sizeof(head));
-  const anyhal_services& services = *device.self->services;
   services.cache_put(services.context, key.c_str(), entry.data(), entry.size());
 }
 

@@ -59,7 +59,7 @@ void fail_by_index(QueueState& state, const Position& at) {
                 "indices (the call wrote nothing)",
                 static_cast<long long>(at.fault->index), static_cast<long long>(at.fault->limit));
   state.failed_tag = at.fault->tag;
-  fail_with(state, at, ANYHAL_STATUS_EXECUTION_FAILED, 0);
+  fail_with(state, at, ANYHAL_STATUS_INVALID_ARGUMENT, 0);
 }
 
 // Takes note of every position that was reached, and of the first that never will be.
@@ -117,8 +117,9 @@ void look(QueueState& state) {
 void on_event(cl_event, cl_int status, void* argument) {
   auto* waiter = static_cast<std::shared_ptr<Waiter>*>(argument);
   const Fault* fault = (*waiter)->fault.get();
-  const bool good = status >= kComplete && (fault == nullptr || fault->set == 0);
-  tell(**waiter, good ? ANYHAL_STATUS_OK : ANYHAL_STATUS_EXECUTION_FAILED);
+  tell(**waiter, status < kComplete                     ? ANYHAL_STATUS_EXECUTION_FAILED
+                 : fault != nullptr && fault->set != 0 ? ANYHAL_STATUS_INVALID_ARGUMENT
+                                                       : ANYHAL_STATUS_OK);
   delete waiter;
 }
 
