@@ -57,18 +57,21 @@ void copy_region(Queue& queue, const anyhal_copy_region& region) {
   const Block& from = *reinterpret_cast<Block*>(region.source.memory);
   if (region.bytes == 0) return;
   if (to.host != nullptr) {
-    check(api.EnqueueReadBuffer(queue.handle, from.memory, 0, region.source.offset, region.bytes,
-                                to.host + region.destination.offset, 0, nullptr, nullptr),
-          "clEnqueueReadBuffer");
+    enqueue(queue, "clEnqueueReadBuffer", [&](cl_event* event) {
+      return api.EnqueueReadBuffer(queue.handle, from.memory, 0, region.source.offset, region.bytes,
+                                   to.host + region.destination.offset, 0, nullptr, event);
+    });
   } else if (from.host != nullptr) {
-    check(api.EnqueueWriteBuffer(queue.handle, to.memory, 0, region.destination.offset,
-                                 region.bytes, from.host + region.source.offset, 0, nullptr,
-                                 nullptr),
-          "clEnqueueWriteBuffer");
+    enqueue(queue, "clEnqueueWriteBuffer", [&](cl_event* event) {
+      return api.EnqueueWriteBuffer(queue.handle, to.memory, 0, region.destination.offset,
+                                    region.bytes, from.host + region.source.offset, 0, nullptr,
+                                    event);
+    });
   } else {
-    check(api.EnqueueCopyBuffer(queue.handle, from.memory, to.memory, region.source.offset,
-                                region.destination.offset, region.bytes, 0, nullptr, nullptr),
-          "clEnqueueCopyBuffer");
+    enqueue(queue, "clEnqueueCopyBuffer", [&](cl_event* event) {
+      return api.EnqueueCopyBuffer(queue.handle, from.memory, to.memory, region.source.offset,
+                                   region.destination.offset, region.bytes, 0, nullptr, event);
+    });
   }
 }
 
@@ -173,10 +176,11 @@ anyhal_status queue_fill(anyhal_queue* handle, anyhal_ref ref, uint64_t bytes, c
                     "clEnqueueFillBuffer fills device memory in whole patterns; use the op fill");
     if (bytes == 0) return ANYHAL_STATUS_OK;
     order_after_all(queue);
-    check(queue.device->self->api.EnqueueFillBuffer(queue.handle, block.memory, pattern,
-                                                    pattern_bytes, ref.offset, bytes, 0, nullptr,
-                                                    nullptr),
-          "clEnqueueFillBuffer");
+    enqueue(queue, "clEnqueueFillBuffer", [&](cl_event* event) {
+      return queue.device->self->api.EnqueueFillBuffer(queue.handle, block.memory, pattern,
+                                                       pattern_bytes, ref.offset, bytes, 0,
+                                                       nullptr, event);
+    });
     return ANYHAL_STATUS_OK;
   });
 }

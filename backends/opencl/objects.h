@@ -17,6 +17,7 @@
 namespace hal::opencl {
 
 constexpr uint32_t kQueues = 32;  // a plan keeps kernel objects for each
+constexpr cl_uint kRecent = 512;  // commands whose events are kept between two signals
 constexpr uint32_t kDeviceKind = 0, kStagingKind = 1;
 
 // A device as its platform lists it.
@@ -92,6 +93,7 @@ struct Fault {
 struct Position {
   uint64_t value;
   cl_event event;
+  std::vector<cl_event> commands;  // before it
   std::shared_ptr<Fault> fault;  // where the device puts its report; null: no call checked indices
 };
 
@@ -127,6 +129,10 @@ struct Queue {
   cl_mem fault = nullptr;
   bool checks = false;  // calls since the last signal may have reported a fault
   bool out_of_order = false;
+  // Of the commands since the last signal. Some drivers go on after a failed command, and complete
+  // even markers that wait for it, so only its own event tells.
+  cl_event recent[kRecent] = {};
+  cl_uint recent_count = 0;
   std::shared_ptr<QueueState> state;
 };
 
@@ -169,6 +175,13 @@ struct Plan {
   std::atomic<Kernels*> on_queue[kQueues] = {};
 };
 
+// Where the next command of a queue puts its event, and that it did.
+cl_event* next_event(Queue& queue);
+void keep_event(Queue& queue);
+// Enqueues one command: `command` is given where to put its event.
+template <class Command>
+void enqueue(Queue& queue, const char* what, Command command);
+
 // Later calls on an out-of-order queue come after all earlier ones.
 void order_after_all(Queue& queue);
 // Answers EXECUTION_FAILED for a queue that is known to be dead.
@@ -178,6 +191,12 @@ void require_live(const Queue& queue);
 anyhal_status status_of(cl_int code);
 // Throws what the driver answered, unless it was success.
 void check(cl_int code, const char* what);
+
+template <class Command>
+void enqueue(Queue& queue, const char* what, Command command) {
+  check(command(next_event(queue)), what);
+  keep_event(queue);
+}
 
 // platforms.cc
 void find_devices(anyhal_self& self, const char* library);

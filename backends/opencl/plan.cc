@@ -156,9 +156,10 @@ anyhal_status enqueue_plan(Queue& queue, Plan& plan, const anyhal_call& call,
     for (size_t i = 0; i < plan.launches.size(); ++i) {
       const Launch& launch = plan.launches[i];
       if (i != 0) order_after_all(queue);
-      check(api.EnqueueNDRangeKernel(queue.handle, kernels.kernels[i], launch.rank, nullptr,
-                                     launch.global, launch.local, 0, nullptr, nullptr),
-            "clEnqueueNDRangeKernel");
+      enqueue(queue, "clEnqueueNDRangeKernel", [&](cl_event* event) {
+        return api.EnqueueNDRangeKernel(queue.handle, kernels.kernels[i], launch.rank, nullptr,
+                                        launch.global, launch.local, 0, nullptr, event);
+      });
     }
     queue.checks = queue.checks || plan.checks;
     return ANYHAL_STATUS_OK;

@@ -15,6 +15,53 @@ void order_after_all(Queue& queue) {
         "clEnqueueBarrierWithWaitList");
 }
 
+namespace {
+
+void drop_event(Device& device, cl_event event) {
+  device.self->api.ReleaseEvent(event);
+  --device.events;
+}
+
+cl_int status_of_event(const Device& device, cl_event event) {
+  cl_int status = kComplete;
+  const cl_int code = device.self->api.GetEventInfo(event, kEventCommandExecutionStatus,
+                                                    sizeof(status), &status, nullptr);
+  return code != kSuccess ? code : status;
+}
+
+// Drops events of commands that went well. Where nothing is done yet, a marker stands for all.
+void fold_recent(Queue& queue) {
+  cl_uint kept = 0;
+  for (cl_uint i = 0; i < queue.recent_count; ++i) {
+    if (status_of_event(*queue.device, queue.recent[i]) == kComplete) {
+      drop_event(*queue.device, queue.recent[i]);
+    } else {
+      queue.recent[kept++] = queue.recent[i];
+    }
+  }
+  queue.recent_count = kept;
+  if (kept < kRecent) return;
+  cl_event all = nullptr;
+  check(queue.device->self->api.EnqueueMarkerWithWaitList(queue.handle, kept, queue.recent, &all),
+        "clEnqueueMarkerWithWaitList");
+  for (cl_uint i = 0; i < kept; ++i) drop_event(*queue.device, queue.recent[i]);
+  queue.recent[0] = all;
+  queue.recent_count = 1;
+  ++queue.device->events;
+}
+
+}  // namespace
+
+void keep_event(Queue& queue) {
+  ++queue.recent_count;
+  ++queue.device->events;
+}
+
+cl_event* next_event(Queue& queue) {
+  if (queue.recent_count == kRecent) fold_recent(queue);
+  return &queue.recent[queue.recent_count];
+}
+
 void require_live(const Queue& queue) {
   if (queue.state->failure.load(std::memory_order_relaxed) == ANYHAL_STATUS_OK) return;
   throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "the queue is dead: %s", queue.state->text);
@@ -26,11 +73,6 @@ using Clock = std::chrono::steady_clock;
 
 const Api& api_of(const QueueState& state) { return state.device->self->api; }
 
-void drop_event(QueueState& state, cl_event event) {
-  api_of(state).ReleaseEvent(event);
-  --state.device->events;
-}
-
 // ---- All of these with the state's lock held.
 
 void fail_with(QueueState& state, const Position& at, anyhal_status status, cl_int code) {
@@ -39,7 +81,7 @@ void fail_with(QueueState& state, const Position& at, anyhal_status status, cl_i
   state.failure.store(status);
 }
 
-// An event that ended badly. In-order queues may pass on only that something before it failed.
+// A command that ended badly.
 void fail_by_code(QueueState& state, const Position& at, cl_int code) {
   // OUT_OF_RESOURCES of running work is as a rule a bad access, not too little memory.
   const anyhal_status status =
@@ -62,19 +104,23 @@ void fail_by_index(QueueState& state, const Position& at) {
   fail_with(state, at, ANYHAL_STATUS_INVALID_ARGUMENT, 0);
 }
 
+void drop_all(Device& device, const Position& position) {
+  drop_event(device, position.event);
+  for (cl_event command : position.commands) drop_event(device, command);
+}
+
 // Takes note of every position that was reached, and of the first that never will be.
 void settle(QueueState& state) {
   while (!state.pending.empty() && state.failure == ANYHAL_STATUS_OK) {
     Position& first = state.pending.front();
-    cl_int status = kComplete;
-    const cl_int code = api_of(state).GetEventInfo(first.event, kEventCommandExecutionStatus,
-                                                   sizeof(status), &status, nullptr);
-    if (code != kSuccess) status = code;
+    cl_int status = status_of_event(*state.device, first.event);
     if (status > kComplete) return;
+    for (cl_event command : first.commands)
+      status = std::min(status, status_of_event(*state.device, command));
     if (status < kComplete) return fail_by_code(state, first, status);
     if (first.fault != nullptr && first.fault->set != 0) return fail_by_index(state, first);
     state.completed = first.value;
-    drop_event(state, first.event);
+    drop_all(*state.device, first);
     if (first.fault.use_count() == 1) state.spare.push_back(std::move(first.fault));
     state.pending.pop_front();
   }
@@ -100,27 +146,33 @@ void tell(Waiter& waiter, anyhal_status status) {
   if (!waiter.told.exchange(true)) waiter.fn(waiter.argument, status);
 }
 
-void look(QueueState& state) {
-  Waiters due;
-  uint64_t completed;
-  {
-    std::lock_guard guard(state.lock);
-    settle(state);
-    if (state.waiters.empty()) return;
-    due = take_due(state);
-    completed = state.completed;
-  }
+void look_and_tell(QueueState& state, std::unique_lock<std::mutex> guard) {
+  settle(state);
+  if (state.waiters.empty()) return;
+  const Waiters due = take_due(state);
+  const uint64_t completed = state.completed;
+  guard.unlock();
   for (const auto& w : due)
     tell(*w, w->value <= completed ? ANYHAL_STATUS_OK : state.failure.load());
 }
 
+void look(QueueState& state) { look_and_tell(state, std::unique_lock(state.lock)); }
+
+struct Callback {
+  std::shared_ptr<QueueState> state;
+  std::shared_ptr<Waiter> waiter;
+};
+
+// The driver may hold a lock of its own that the holder of ours waits for, so ours is only tried;
+// the event alone does not tell of every failed command.
 void on_event(cl_event, cl_int status, void* argument) {
-  auto* waiter = static_cast<std::shared_ptr<Waiter>*>(argument);
-  const Fault* fault = (*waiter)->fault.get();
-  tell(**waiter, status < kComplete                     ? ANYHAL_STATUS_EXECUTION_FAILED
-                 : fault != nullptr && fault->set != 0 ? ANYHAL_STATUS_INVALID_ARGUMENT
-                                                       : ANYHAL_STATUS_OK);
-  delete waiter;
+  const std::unique_ptr<Callback> callback(static_cast<Callback*>(argument));
+  if (std::unique_lock guard(callback->state->lock, std::try_to_lock); guard.owns_lock())
+    look_and_tell(*callback->state, std::move(guard));
+  const Fault* fault = callback->waiter->fault.get();
+  tell(*callback->waiter, status < kComplete                     ? ANYHAL_STATUS_EXECUTION_FAILED
+                          : fault != nullptr && fault->set != 0 ? ANYHAL_STATUS_INVALID_ARGUMENT
+                                                                : ANYHAL_STATUS_OK);
 }
 
 // The first pending position at or past `value`, or null.
@@ -271,10 +323,10 @@ anyhal_status queue_signal(anyhal_queue* handle, uint64_t value, anyhal_error* e
       }
     }
     cl_event event = nullptr;
+    order_after_all(queue);
     if (queue.checks) {
       if (fault == nullptr) fault = std::make_shared<Fault>();
       *fault = {};
-      order_after_all(queue);
       check(api.EnqueueReadBuffer(queue.handle, queue.fault, 0, 0, sizeof(Fault), fault.get(), 0,
                                   nullptr, &event),
             "clEnqueueReadBuffer");
@@ -287,8 +339,10 @@ anyhal_status queue_signal(anyhal_queue* handle, uint64_t value, anyhal_error* e
     {
       std::lock_guard guard(state.lock);
       settle(state);  // so that a queue that nobody waits for keeps few events
-      state.pending.push_back({value, event, std::move(fault)});
+      state.pending.push_back(
+          {value, event, {queue.recent, queue.recent + queue.recent_count}, std::move(fault)});
       state.signalled = value;
+      queue.recent_count = 0;
     }
     check(api.Flush(queue.handle), "clFlush");
     return ANYHAL_STATUS_OK;
@@ -315,10 +369,12 @@ anyhal_status queue_wait(anyhal_queue* handle, anyhal_queue* source_handle, uint
                       source.state->text);
       event = event_for(*source.state, value);
     }
-    const cl_int code =
-        api_of(*queue.state).EnqueueBarrierWithWaitList(queue.handle, 1, &event, nullptr);
-    api_of(*queue.state).ReleaseEvent(event);
+    const Api& api = api_of(*queue.state);
+    cl_event* const own = next_event(queue);
+    const cl_int code = api.EnqueueBarrierWithWaitList(queue.handle, 1, &event, own);
+    api.ReleaseEvent(event);
     check(code, "clEnqueueBarrierWithWaitList");
+    keep_event(queue);
     return ANYHAL_STATUS_OK;
   });
 }
@@ -362,11 +418,11 @@ anyhal_status queue_notify(anyhal_queue* handle, uint64_t value, anyhal_notify_f
       waiter->fault = position->fault;
       event = event_for(*state, value);
     }
-    auto* shared = new std::shared_ptr<Waiter>(waiter);
-    const cl_int code = api_of(*state).SetEventCallback(event, kComplete, on_event, shared);
+    auto* callback = new Callback{state, waiter};
+    const cl_int code = api_of(*state).SetEventCallback(event, kComplete, on_event, callback);
     api_of(*state).ReleaseEvent(event);
     if (code == kSuccess) return ANYHAL_STATUS_OK;
-    delete shared;
+    delete callback;
     waiter->told = true;
     check(code, "clSetEventCallback");
     return ANYHAL_STATUS_OK;
@@ -408,8 +464,10 @@ void release_queue(Queue* queue, bool abandon) {
   if (!abandon) {
     std::lock_guard guard(state.lock);
     for (const Position& p : state.pending) writes_on = writes_on || p.fault != nullptr;
-    for (const Position& p : state.pending) drop_event(state, p.event);
+    for (const Position& p : state.pending) drop_all(device, p);
   }
+  for (cl_uint i = 0; !abandon && i < queue->recent_count; ++i)
+    drop_event(device, queue->recent[i]);
   if (!abandon && queue->fault != nullptr) api.ReleaseMemObject(queue->fault);
   if (!abandon && queue->handle != nullptr) api.ReleaseCommandQueue(queue->handle);
   give_number(device, queue->number);
