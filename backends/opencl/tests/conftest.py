@@ -25,7 +25,7 @@ def opencl() -> list[str]:
     """Names of the OpenCL devices; skipped, or failed where CI promised some, without one."""
     names = found()
     if len(names) < WANTED:
-        pytest.fail(f"ANYHAL_TEST_OPENCL promises {WANTED} OpenCL devices: {missing()}")
+        pytest.fail(f"TEST_OPENCL promises {WANTED} OpenCL devices: {missing()}")
     if not names:
         pytest.skip(missing())
     return names

@@ -1,7 +1,7 @@
 """Which OpenCL devices this process has.
 SPDX-License-Identifier: Apache-2.0
 
-ANYHAL_TEST_OPENCL=N says that N devices must be there; CI sets it.
+TEST_OPENCL=N says that N devices must be there; CI sets it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 
 import anyhal as hal
 
-WANTED = int(os.environ.get("ANYHAL_TEST_OPENCL", "0"))
+WANTED = int(os.environ.get("TEST_OPENCL", "0"))
 
 
 @cache
