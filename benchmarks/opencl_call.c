@@ -1,6 +1,7 @@
 /* What a call through the contract costs over the same OpenCL calls made directly.
  * SPDX-License-Identifier: Apache-2.0
- * Usage: opencl_call BACKEND LOADER DEVICE; prints ns per call, contract and direct, best of rounds. */
+ * Usage: opencl_call BACKEND LOADER DEVICE; prints ns per call, contract and direct, best of
+ * rounds. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,8 +84,10 @@ int main(int count, char** arguments) {
   void* loader = dlopen(arguments[2], RTLD_NOW);
   must(library && loader, "dlopen", NULL);
   anyhal_services services = {.size = sizeof(services), .setting = no_setting};
-  anyhal_hello hello = {.size = sizeof(hello), .abi_min = ANYHAL_ABI_VERSION,
-                        .abi_max = ANYHAL_ABI_VERSION, .services = &services};
+  anyhal_hello hello = {.size = sizeof(hello),
+                        .abi_min = ANYHAL_ABI_VERSION,
+                        .abi_max = ANYHAL_ABI_VERSION,
+                        .services = &services};
   anyhal_reply reply = {.size = sizeof(reply)};
   anyhal_error error = {.size = sizeof(error)};
   anyhal_backend_main_fn entry = (anyhal_backend_main_fn)dlsym(library, ANYHAL_ENTRY_SYMBOL);
@@ -94,7 +97,8 @@ int main(int count, char** arguments) {
   anyhal_queue* queue;
   uint64_t address_block, memory[3], value = 0, context = 0, cl_queue = 0, cl_memory[3];
   must(table->device_open(reply.self, strtoull(arguments[3], NULL, 10), NULL, 0, &device,
-                          &address_block, &error) == 0, "device_open", &error);
+                          &address_block, &error) == 0,
+       "device_open", &error);
   must(table->queue_create(device, NULL, &queue, &error) == 0, "queue_create", &error);
   uint32_t type, owned;
   for (int k = 0; k < 3; ++k) {
@@ -108,13 +112,21 @@ int main(int count, char** arguments) {
   const int64_t dims = kElements, stride = 1;
   anyhal_tensor_desc operands[3];
   for (int k = 0; k < 3; ++k)
-    operands[k] = (anyhal_tensor_desc){.size = sizeof(operands[k]), .dtype = ANYHAL_DTYPE_F32,
-                                       .rank = 1, .dims = &dims, .strides = &stride,
+    operands[k] = (anyhal_tensor_desc){.size = sizeof(operands[k]),
+                                       .dtype = ANYHAL_DTYPE_F32,
+                                       .rank = 1,
+                                       .dims = &dims,
+                                       .strides = &stride,
                                        .alignment = 64};
   anyhal_attrs_binary attributes = {.size = sizeof(attributes), .fn = ANYHAL_BINARY_FN_ADD};
-  anyhal_op_desc desc = {.size = sizeof(desc), .op = ANYHAL_OP_BINARY, .op_version = 1,
-                         .input_count = 2, .operand_count = 3, .operands = operands,
-                         .attributes = &attributes, .attributes_size = sizeof(attributes)};
+  anyhal_op_desc desc = {.size = sizeof(desc),
+                         .op = ANYHAL_OP_BINARY,
+                         .op_version = 1,
+                         .input_count = 2,
+                         .operand_count = 3,
+                         .operands = operands,
+                         .attributes = &attributes,
+                         .attributes_size = sizeof(attributes)};
   anyhal_plan* plan;
   const anyhal_prepared* prepared;
   must(table->op_prepare(device, &desc, &plan, &prepared, &error) == 0, "op_prepare", &error);

@@ -48,7 +48,9 @@ def main() -> None:
         print("device     contract us  direct us  over us")
         for device in devices:
             ours, direct = measure(program, device)
-            print(f"{device:<10} {ours / 1e3:11.2f} {direct / 1e3:10.2f} {(ours - direct) / 1e3:8.2f}")
+            print(
+                f"{device:<10} {ours / 1e3:11.2f} {direct / 1e3:10.2f} {(ours - direct) / 1e3:8.2f}"
+            )
 
 
 if __name__ == "__main__":

@@ -40,8 +40,7 @@ uint64_t Queue::signal() {
   return signalled;
 }
 
-void Queue::fail(anyhal_status status, const anyhal_queue_state& state,
-                 const anyhal_error& error) {
+void Queue::fail(anyhal_status status, const anyhal_queue_state& state, const anyhal_error& error) {
   std::lock_guard guard(lock);
   // Signals are rarer than calls: where the failed call is not named, all that follows the last
   // value reached is lost.
@@ -107,10 +106,9 @@ void Queue::require_good(uint64_t value) const {
   std::lock_guard guard(lock);
   for (const Failure& f : failures)
     if (value >= f.first && value <= f.last)
-      throw Error(f.status,
-                  "the data on " + device->name + " was never computed: call " +
-                      std::to_string(f.first) + " of its queue failed: " + f.text +
-                      "; run again from inputs that are still good");
+      throw Error(f.status, "the data on " + device->name + " was never computed: call " +
+                                std::to_string(f.first) + " of its queue failed: " + f.text +
+                                "; run again from inputs that are still good");
 }
 
 void Queue::wait(uint64_t value, uint64_t limit_ns) {
@@ -127,8 +125,8 @@ void Queue::wait_all(uint64_t limit_ns) {
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
-    throw Error(f.status, "call " + std::to_string(f.first) + " on " + device->name + " failed: " +
-                              f.text + "; what it and later calls wrote is lost");
+    throw Error(f.status, "call " + std::to_string(f.first) + " on " + device->name +
+                              " failed: " + f.text + "; what it and later calls wrote is lost");
   }
 }
 

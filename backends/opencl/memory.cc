@@ -24,9 +24,9 @@ void check(cl_int code, const char* what) {
   if (code == kSuccess) return;
   const anyhal_status status = status_of(code);
   throw Failure(status, 0, "%s answered %s (%d); %s", what, error_name(code), code,
-                status == ANYHAL_STATUS_OUT_OF_MEMORY   ? "free arrays or use smaller batches"
+                status == ANYHAL_STATUS_OUT_OF_MEMORY ? "free arrays or use smaller batches"
                 : status == ANYHAL_STATUS_DEVICE_LOST ? "start a new process"
-                                                        : "please report this with the driver");
+                                                      : "please report this with the driver");
 }
 
 namespace {
@@ -37,7 +37,8 @@ Block& block_of(const anyhal_ref& ref, uint64_t bytes) {
   if (block == nullptr || ref.offset > block->bytes || bytes > block->bytes - ref.offset)
     throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
                   "%llu bytes at offset %llu leave their block of %llu; correct the ref",
-                  static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(ref.offset),
+                  static_cast<unsigned long long>(bytes),
+                  static_cast<unsigned long long>(ref.offset),
                   static_cast<unsigned long long>(block != nullptr ? block->bytes : 0));
   return *block;
 }
@@ -103,12 +104,10 @@ void make_block(Device& device, const anyhal_memory_request& request, anyhal_mem
   claim(device, request.bytes);
   Claim taken{device, request.bytes};
   static std::atomic<uint64_t> serials{0};
-  auto block =
-      std::make_unique<Block>(Block{&device, nullptr, request.bytes, nullptr, ++serials});
+  auto block = std::make_unique<Block>(Block{&device, nullptr, request.bytes, nullptr, ++serials});
   cl_int code = kSuccess;
-  block->memory =
-      api.CreateBuffer(device.context, kMemReadWrite | (staging ? kMemAllocHostPtr : 0),
-                       request.bytes, nullptr, &code);
+  block->memory = api.CreateBuffer(device.context, kMemReadWrite | (staging ? kMemAllocHostPtr : 0),
+                                   request.bytes, nullptr, &code);
   check(code == kInvalidBufferSize ? kMemObjectAllocationFailure : code, "clCreateBuffer");
   if (staging) {
     void* mapped = api.EnqueueMapBuffer(device.mapper, block->memory, 1, kMapRead | kMapWrite, 0,
@@ -135,10 +134,11 @@ anyhal_status memory_alloc(anyhal_device* device, const anyhal_memory_request* r
                            anyhal_memory_block* out_block, anyhal_error* error) {
   return sdk::guard(error, [&] {
     if (request->kind > kStagingKind || request->flags != 0 || request->bytes == 0)
-      throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_MEMORY_KIND,
-                    "memory kind %u with flags %u and %llu bytes is none of this device's; use kind "
-                    "0 or 1 without flags",
-                    request->kind, request->flags, static_cast<unsigned long long>(request->bytes));
+      throw Failure(
+          ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_MEMORY_KIND,
+          "memory kind %u with flags %u and %llu bytes is none of this device's; use kind "
+          "0 or 1 without flags",
+          request->kind, request->flags, static_cast<unsigned long long>(request->bytes));
     if (request->bytes > device->facts->block_bytes)
       throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_SHAPE_LIMIT,
                     "%llu bytes are above the %llu of one block; split the tensor",
@@ -170,16 +170,15 @@ anyhal_status queue_fill(anyhal_queue* handle, anyhal_ref ref, uint64_t bytes, c
     if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4)
       throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
                     "a pattern of %u bytes is none of 1, 2 and 4; correct it", pattern_bytes);
-    if (block.host != nullptr || block.device != queue.device ||
-        ref.offset % pattern_bytes != 0 || bytes % pattern_bytes != 0)
+    if (block.host != nullptr || block.device != queue.device || ref.offset % pattern_bytes != 0 ||
+        bytes % pattern_bytes != 0)
       throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_ALIGNMENT,
                     "clEnqueueFillBuffer fills device memory in whole patterns; use the op fill");
     if (bytes == 0) return ANYHAL_STATUS_OK;
     order_after_all(queue);
     enqueue(queue, "clEnqueueFillBuffer", [&](cl_event* event) {
-      return queue.device->self->api.EnqueueFillBuffer(queue.handle, block.memory, pattern,
-                                                       pattern_bytes, ref.offset, bytes, 0,
-                                                       nullptr, event);
+      return queue.device->self->api.EnqueueFillBuffer(
+          queue.handle, block.memory, pattern, pattern_bytes, ref.offset, bytes, 0, nullptr, event);
     });
     return ANYHAL_STATUS_OK;
   });

@@ -201,7 +201,8 @@ void enqueue(Queue& queue, const char* what, Command command) {
 // platforms.cc
 void find_devices(anyhal_self& self, const char* library);
 
-// programs.cc
+// programs.cc; the prelude is text of kernels/prelude.cl, embedded by the build.
+extern const char kPreludeSource[];
 cl_program program_for(Device& device, const std::string& source, const std::string& options);
 
 // plan.cc

@@ -23,8 +23,9 @@ Answer operands_fit(const Desc& desc) {
     if ((t.flags & ANYHAL_TENSOR_INLINE) != 0)
       return sdk::no(ANYHAL_REASON_ATTRIBUTE, "values are not taken inline here", number);
     const sdk::DtypeFacts facts = sdk::dtype_facts(t.dtype);
-    const uint32_t least = facts.block_bytes == 1 ? 1 : facts.block_elements == 1 ? facts.block_bytes
-                                                                                 : 2;
+    const uint32_t least = facts.block_bytes == 1      ? 1
+                           : facts.block_elements == 1 ? facts.block_bytes
+                                                       : 2;
     if (t.alignment != 0 && t.alignment % least != 0)
       return sdk::no(ANYHAL_REASON_ALIGNMENT, "elements must be aligned to their size", number);
   }
@@ -52,16 +53,16 @@ struct Rows {
        sdk::kExact},
       {ANYHAL_OP_FILL, "fill", 1, of(sdk::kStored), kNone, also<fill_fits>, nullptr, nullptr,
        sdk::kExact},
-      {ANYHAL_OP_CAST, "cast", 0, of(sdk::kAny),
-       sdk::later_attributes<anyhal_attrs_cast>, also<cast_fits>, nullptr, nullptr, sdk::kExact},
+      {ANYHAL_OP_CAST, "cast", 0, of(sdk::kAny), sdk::later_attributes<anyhal_attrs_cast>,
+       also<cast_fits>, nullptr, nullptr, sdk::kExact},
       {ANYHAL_OP_UNARY, "unary", 0, of(sdk::kPlain), kHas<anyhal_attrs_unary>, also<unary_fits>,
        nullptr},
-      {ANYHAL_OP_BINARY, "binary", 0, of(sdk::kPlain), kHas<anyhal_attrs_binary>,
-       also<binary_fits>, nullptr},
+      {ANYHAL_OP_BINARY, "binary", 0, of(sdk::kPlain), kHas<anyhal_attrs_binary>, also<binary_fits>,
+       nullptr},
       {ANYHAL_OP_WHERE, "where", 1, of(sdk::kStored), kNone, also<where_fits>, nullptr, nullptr,
        sdk::kExact},
-      {ANYHAL_OP_REDUCE, "reduce", 0, of(sdk::kPlain), kHas<anyhal_attrs_reduce>,
-       also<reduce_fits>, nullptr},
+      {ANYHAL_OP_REDUCE, "reduce", 0, of(sdk::kPlain), kHas<anyhal_attrs_reduce>, also<reduce_fits>,
+       nullptr},
       {ANYHAL_OP_MATMUL, "matmul", 0,
        of(sdk::kFloats | sdk::kIndices | sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8)), kNone,
        also<matmul_fits>, nullptr},
@@ -81,9 +82,9 @@ struct Rows {
 };
 
 // In the order of the rows.
-const LayOut kLayOuts[] = {copy_plan,    fill_plan,   cast_plan,        unary_plan,
-                           binary_plan,  where_plan,  reduce_plan,      matmul_plan,
-                           gather_plan,  scatter_add_plan, quant_matmul_plan, attention_plan,
+const LayOut kLayOuts[] = {copy_plan,     fill_plan,        cast_plan,         unary_plan,
+                           binary_plan,   where_plan,       reduce_plan,       matmul_plan,
+                           gather_plan,   scatter_add_plan, quant_matmul_plan, attention_plan,
                            rms_norm_plan, softmax_plan};
 constexpr size_t kCount = sizeof(kLayOuts) / sizeof(kLayOuts[0]);
 static_assert(sizeof(Rows<true>::kRows) / sizeof(sdk::Row) == kCount);

@@ -5,9 +5,7 @@
 namespace hal::opencl {
 namespace {
 
-const Block* block_at(const anyhal_ref& ref) {
-  return reinterpret_cast<const Block*>(ref.memory);
-}
+const Block* block_at(const anyhal_ref& ref) { return reinterpret_cast<const Block*>(ref.memory); }
 
 void release_kernels(const Api& api, Kernels* kernels, bool abandon) {
   if (kernels == nullptr) return;
@@ -143,8 +141,7 @@ void require_inside(const Plan& plan, const anyhal_call& call) {
 
 }  // namespace
 
-anyhal_status enqueue_plan(Queue& queue, Plan& plan, const anyhal_call& call,
-                           anyhal_error* error) {
+anyhal_status enqueue_plan(Queue& queue, Plan& plan, const anyhal_call& call, anyhal_error* error) {
   return sdk::guard(error, [&] {
     require_live(queue);
     require_inside(plan, call);

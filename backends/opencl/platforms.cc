@@ -153,8 +153,9 @@ void find_devices(anyhal_self& self, const char* library) {
   cl_uint count = 0;
   const cl_int code = self.api.GetPlatformIDs(0, nullptr, &count);
   if ((code != kSuccess && code != kPlatformNotFoundKhr) || count == 0) {
-    self.problem = "the OpenCL loader knows no platform; install a driver, as with apt install "
-                   "pocl-opencl-icd";
+    self.problem =
+        "the OpenCL loader knows no platform; install a driver, as with apt install "
+        "pocl-opencl-icd";
     return;
   }
   std::vector<cl_platform_id> platforms(count);

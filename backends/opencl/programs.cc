@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "objects.h"
-#include "prelude.cl.inc"
 
 namespace hal::opencl {
 namespace {
@@ -52,12 +51,12 @@ cl_int build(Device& device, cl_program program, const std::string& options) {
 cl_program from_cache(Device& device, const std::string& key, const std::string& options) {
   const anyhal_services& services = *device.self->services;
   uint64_t bytes = 0;
-  if (services.cache_get == nullptr || services.cache_get(services.context, key.c_str(), nullptr, &bytes) != ANYHAL_STATUS_OK ||
+  if (services.cache_get == nullptr ||
+      services.cache_get(services.context, key.c_str(), nullptr, &bytes) != ANYHAL_STATUS_OK ||
       bytes <= sizeof(Head))
     return nullptr;
   std::string entry(bytes, '\0');
-  if (services.cache_get(services.context, key.c_str(), entry.data(), &bytes) !=
-          ANYHAL_STATUS_OK ||
+  if (services.cache_get(services.context, key.c_str(), entry.data(), &bytes) != ANYHAL_STATUS_OK ||
       bytes != entry.size())
     return nullptr;
   Head head;
@@ -98,8 +97,7 @@ cl_program from_source(Device& device, const std::string& source, const std::str
   const Api& api = device.self->api;
   const char* text = source.c_str();
   cl_int code = kSuccess;
-  cl_program program =
-      api.CreateProgramWithSource(device.context, 1, &text, nullptr, &code);
+  cl_program program = api.CreateProgramWithSource(device.context, 1, &text, nullptr, &code);
   check(code, "clCreateProgramWithSource");
   code = build(device, program, options);
   if (code == kSuccess) return program;
@@ -107,11 +105,12 @@ cl_program from_source(Device& device, const std::string& source, const std::str
   api.ReleaseProgram(program);
   device.self->services->log(device.self->services->context, 3,
                              ("building with " + options + ":\n" + log).c_str());
-  throw Failure(status_of(code) == ANYHAL_STATUS_OUT_OF_MEMORY ? ANYHAL_STATUS_OUT_OF_MEMORY
-                                                                : ANYHAL_STATUS_INTERNAL,
-                ANYHAL_REASON_DRIVER,
-                "the driver's compiler answered %s (%d): %.100s; see the log, and update the driver",
-                error_name(code), code, log.c_str());
+  throw Failure(
+      status_of(code) == ANYHAL_STATUS_OUT_OF_MEMORY ? ANYHAL_STATUS_OUT_OF_MEMORY
+                                                     : ANYHAL_STATUS_INTERNAL,
+      ANYHAL_REASON_DRIVER,
+      "the driver's compiler answered %s (%d): %.100s; see the log, and update the driver",
+      error_name(code), code, log.c_str());
 }
 
 }  // namespace

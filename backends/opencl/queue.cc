@@ -84,10 +84,10 @@ void fail_with(QueueState& state, const Position& at, anyhal_status status, cl_i
 // A command that ended badly.
 void fail_by_code(QueueState& state, const Position& at, cl_int code) {
   // OUT_OF_RESOURCES of running work is as a rule a bad access, not too little memory.
-  const anyhal_status status =
-      code == kOutOfResources ? ANYHAL_STATUS_EXECUTION_FAILED
-      : status_of(code) == ANYHAL_STATUS_INTERNAL ? ANYHAL_STATUS_EXECUTION_FAILED
-                                                  : status_of(code);
+  const anyhal_status status = code == kOutOfResources ? ANYHAL_STATUS_EXECUTION_FAILED
+                               : status_of(code) == ANYHAL_STATUS_INTERNAL
+                                   ? ANYHAL_STATUS_EXECUTION_FAILED
+                                   : status_of(code);
   std::snprintf(state.text, sizeof(state.text),
                 "work before position %llu ended with %s (%d); run again from inputs that are "
                 "still good",
@@ -170,7 +170,7 @@ void on_event(cl_event, cl_int status, void* argument) {
   if (std::unique_lock guard(callback->state->lock, std::try_to_lock); guard.owns_lock())
     look_and_tell(*callback->state, std::move(guard));
   const Fault* fault = callback->waiter->fault.get();
-  tell(*callback->waiter, status < kComplete                     ? ANYHAL_STATUS_EXECUTION_FAILED
+  tell(*callback->waiter, status < kComplete                    ? ANYHAL_STATUS_EXECUTION_FAILED
                           : fault != nullptr && fault->set != 0 ? ANYHAL_STATUS_INVALID_ARGUMENT
                                                                 : ANYHAL_STATUS_OK);
 }
@@ -195,8 +195,7 @@ void nap(uint64_t slept_ns, Clock::time_point until) {
   const uint64_t step = std::clamp<uint64_t>(slept_ns / 8, 2000, 200000);
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(until - Clock::now());
   if (left.count() <= 0) return;
-  std::this_thread::sleep_for(
-      std::min(std::chrono::nanoseconds(static_cast<int64_t>(step)), left));
+  std::this_thread::sleep_for(std::min(std::chrono::nanoseconds(static_cast<int64_t>(step)), left));
 }
 
 // Whether the position was decided before the limit.
@@ -445,12 +444,9 @@ anyhal_status queue_native(anyhal_queue* handle, anyhal_native_fn callback, void
     return ANYHAL_STATUS_OK;
   });
   if (status != ANYHAL_STATUS_OK) return status;
-  const anyhal_native_queue native = {sizeof(native),
-                                      ANYHAL_NATIVE_CL_QUEUE,
-                                      reinterpret_cast<uintptr_t>(queue.handle),
-                                      memories.data(),
-                                      operand_count,
-                                      0};
+  const anyhal_native_queue native = {
+      sizeof(native),  ANYHAL_NATIVE_CL_QUEUE, reinterpret_cast<uintptr_t>(queue.handle),
+      memories.data(), operand_count,          0};
   return callback(argument, &native);
 }
 

@@ -1,7 +1,5 @@
 // attention: softmax(scale * q k^T + mask) v over the visible keys, grouped heads.
 // SPDX-License-Identifier: Apache-2.0
-#include "attention.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {
@@ -29,8 +27,7 @@ Answer dims_fit(const Desc& desc) {
       (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0) || out[0] != q[0] || out[1] != q[1] ||
       out[2] != q[2] || out[3] != v[3])
     return sdk::invalid("q, k, v and out must be [B,H,T,D], [B,G,S,D], [B,G,S,E] and [B,H,T,E]");
-  if (v[3] > kWidthMax)
-    return sdk::no(ANYHAL_REASON_SHAPE_LIMIT, "v is wider than 1024", kV);
+  if (v[3] > kWidthMax) return sdk::no(ANYHAL_REASON_SHAPE_LIMIT, "v is wider than 1024", kV);
   return sdk::yes();
 }
 
@@ -45,8 +42,8 @@ Answer length_fits(const Desc& desc) {
 Answer mask_fits(const Desc& desc) {
   const Tensor &mask = sdk::operand(desc, kMask), &q = sdk::operand(desc, kQ);
   if (absent(mask)) return sdk::yes();
-  Answer fits = all({rank_is(desc, kMask, 4),
-                     dtype_in(desc, kMask, sdk::kBool | sdk::dtypes(q.dtype))});
+  Answer fits =
+      all({rank_is(desc, kMask, 4), dtype_in(desc, kMask, sdk::kBool | sdk::dtypes(q.dtype))});
   if (!fits.yes()) return fits;
   for (uint32_t d = 0; d < 4; ++d)
     if (mask.dims[d] != (d < 3 ? q.dims[d] : sdk::operand(desc, kK).dims[2]))
@@ -56,8 +53,7 @@ Answer mask_fits(const Desc& desc) {
 
 Answer rest_fits(const Desc& desc) {
   const Tensor &q = sdk::operand(desc, kQ), &sinks = sdk::operand(desc, kSinks);
-  if (!absent(sinks) &&
-      (sinks.rank != 1 || sinks.dims[0] != q.dims[1] || sinks.dtype != q.dtype))
+  if (!absent(sinks) && (sinks.rank != 1 || sinks.dims[0] != q.dims[1] || sinks.dtype != q.dtype))
     return sdk::invalid("the sinks must be [H] in q's dtype", kSinks);
   const Tensor& lse = sdk::operand(desc, kLse);
   if (absent(lse)) return sdk::yes();
@@ -70,7 +66,8 @@ Answer rest_fits(const Desc& desc) {
 
 // Strides of an operand, zeros for an absent one.
 void take_strides(const Builder& builder, uint32_t i, int64_t* to, uint32_t rank) {
-  for (uint32_t d = 0; d < rank; ++d) to[d] = builder.present(i) ? builder.operand(i).strides[d] : 0;
+  for (uint32_t d = 0; d < rank; ++d)
+    to[d] = builder.present(i) ? builder.operand(i).strides[d] : 0;
 }
 
 Attention numbers_of(const Builder& builder) {
@@ -117,8 +114,8 @@ void attention_plan(Builder& builder) {
   const size_t group = builder.group(64);
   Options options;
   options.dtype("X", q).set("GROUP", static_cast<int64_t>(group));
-  const int64_t widths = (numbers.width + static_cast<int64_t>(group) - 1) /
-                         static_cast<int64_t>(group);
+  const int64_t widths =
+      (numbers.width + static_cast<int64_t>(group) - 1) / static_cast<int64_t>(group);
   options.set("WIDTHS", widths > 0 ? widths : 1);
   if (builder.present(kLength)) options.dtype("INDEX", builder.operand(kLength));
   if (builder.present(kMask)) options.dtype("MASK", builder.operand(kMask));

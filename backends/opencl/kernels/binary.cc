@@ -1,19 +1,40 @@
 // binary: one function of two elements; broadcasts are strides of 0. Integers wrap.
 // SPDX-License-Identifier: Apache-2.0
-#include "binary.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {
 namespace {
 
 // As binary.cl names them, by number in the contract.
-const char* const kNames[] = {
-    "",           "add",         "subtract",     "multiply",    "divide",        "floor_divide",
-    "remainder",  "pow",         "maximum",      "minimum",     "atan2",         "equal",
-    "not_equal",  "less",        "less_equal",   "greater",     "greater_equal", "logical_and",
-    "logical_or", "logical_xor", "bitwise_and",  "bitwise_or",  "bitwise_xor",   "shift_left",
-    "shift_right", "logaddexp",  "copysign",     "nextafter",   "hypot"};
+const char* const kNames[] = {"",
+                              "add",
+                              "subtract",
+                              "multiply",
+                              "divide",
+                              "floor_divide",
+                              "remainder",
+                              "pow",
+                              "maximum",
+                              "minimum",
+                              "atan2",
+                              "equal",
+                              "not_equal",
+                              "less",
+                              "less_equal",
+                              "greater",
+                              "greater_equal",
+                              "logical_and",
+                              "logical_or",
+                              "logical_xor",
+                              "bitwise_and",
+                              "bitwise_or",
+                              "bitwise_xor",
+                              "shift_left",
+                              "shift_right",
+                              "logaddexp",
+                              "copysign",
+                              "nextafter",
+                              "hypot"};
 static_assert(sizeof(kNames) / sizeof(kNames[0]) == ANYHAL_BINARY_FN_HYPOT + 1);
 
 bool is_comparison(int32_t fn) {

@@ -1,10 +1,6 @@
 // cast: x -> out in another dtype. Block formats are decoded; nothing is encoded into them.
 // SPDX-License-Identifier: Apache-2.0
-#include "cast.cl.inc"
-
-#include "blocks.cl.inc"
 #include "conditions.h"
-#include "small.cl.inc"
 
 namespace hal::opencl {
 namespace {

@@ -1,7 +1,5 @@
 // copy: x -> out, same dtype and dims, any strides; transposes and broadcasts are strides.
 // SPDX-License-Identifier: Apache-2.0
-#include "copy.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {

@@ -1,7 +1,5 @@
 // gather: out[a..., i..., b...] = x[a..., indices[i...], b...]. All indices are checked first.
 // SPDX-License-Identifier: Apache-2.0
-#include "gather.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {
@@ -31,9 +29,9 @@ void gather_plan(Builder& builder) {
   for (uint32_t d = 0; d < out.rank; ++d) {
     const bool picks = d >= axis && d < axis + indices.rank;
     const uint32_t own = d < axis ? d : d - indices.rank + 1;
-    walk.add(sdk::steps(out, d), {picks ? 0 : x.strides[own] * units.count,
-                                  picks ? indices.strides[d - axis] : 0,
-                                  out.strides[d] * units.count});
+    walk.add(sdk::steps(out, d),
+             {picks ? 0 : x.strides[own] * units.count, picks ? indices.strides[d - axis] : 0,
+              out.strides[d] * units.count});
   }
   walk.add(units.count, {1, 0, 1});
   builder.check_indices(1, x.dims[axis]);

@@ -1,7 +1,5 @@
 // matmul: a[..., M, K] x b[..., K, N] -> out[..., M, N]; transposes and broadcasts are strides.
 // SPDX-License-Identifier: Apache-2.0
-#include "matmul.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {
@@ -59,9 +57,9 @@ void matmul_plan(Builder& builder) {
   Walk batch;
   for (uint32_t d = 0; d + 2 < out.rank; ++d)
     batch.add(out.dims[d], {a.strides[d], b.strides[d], out.strides[d]});
-  const Product p = {sdk::dim(out, -2),   sdk::dim(out, -1),   sdk::dim(a, -1),
-                     sdk::stride(a, -2),  sdk::stride(a, -1),  sdk::stride(b, -2),
-                     sdk::stride(b, -1),  sdk::stride(out, -2), sdk::stride(out, -1)};
+  const Product p = {sdk::dim(out, -2),  sdk::dim(out, -1),    sdk::dim(a, -1),
+                     sdk::stride(a, -2), sdk::stride(a, -1),   sdk::stride(b, -2),
+                     sdk::stride(b, -1), sdk::stride(out, -2), sdk::stride(out, -1)};
   if (batch.count() == 0 || p.m == 0 || p.n == 0) return;
   const size_t tile = builder.facts().group_size >= 256 ? 16 : 8;
   const bool tiled = p.m >= kFewRows && builder.facts().group_size >= tile * tile;

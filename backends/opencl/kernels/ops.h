@@ -7,6 +7,23 @@
 
 namespace hal::opencl {
 
+// Text of kernels/<name>.cl, embedded by the build.
+extern const char kAttentionSource[];
+extern const char kBinarySource[];
+extern const char kBlocksSource[];
+extern const char kCastSource[];
+extern const char kCopySource[];
+extern const char kGatherSource[];
+extern const char kMatmulSource[];
+extern const char kQuantMatmulSource[];
+extern const char kReduceSource[];
+extern const char kRmsNormSource[];
+extern const char kScatterAddSource[];
+extern const char kSmallSource[];
+extern const char kSoftmaxSource[];
+extern const char kUnarySource[];
+extern const char kWhereSource[];
+
 Answer copy_fits(const Desc& desc);
 void copy_plan(Builder& builder);
 Answer fill_fits(const Desc& desc);

@@ -1,8 +1,5 @@
 // quant_matmul: x[..., M, K] x decode(w[N, K])^T with an epilogue. x is never rounded.
 // SPDX-License-Identifier: Apache-2.0
-#include "quant_matmul.cl.inc"
-
-#include "blocks.cl.inc"
 #include "conditions.h"
 
 namespace hal::opencl {
@@ -61,8 +58,9 @@ void quant_matmul_plan(Builder& builder) {
   };
   Walk rows;
   for (uint32_t d = 0; d + 1 < x.rank; ++d)
-    rows.add(x.dims[d], {x.strides[d], out.strides[d], absent(multiplier) ? 0 : multiplier.strides[d],
-                         absent(residual) ? 0 : residual.strides[d]});
+    rows.add(x.dims[d],
+             {x.strides[d], out.strides[d], absent(multiplier) ? 0 : multiplier.strides[d],
+              absent(residual) ? 0 : residual.strides[d]});
   const sdk::DtypeFacts block = sdk::dtype_facts(w.dtype);
   const QuantProduct p = {rows.count(),
                           w.dims[0],

@@ -1,7 +1,5 @@
 // reduce: x -> out over whole axes; out has x's rank, with 1 where x was reduced.
 // SPDX-License-Identifier: Apache-2.0
-#include "reduce.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {
@@ -46,8 +44,7 @@ Answer dims_fit(const Desc& desc, const anyhal_attrs_reduce& attributes) {
 std::string extreme_of(const Tensor& x, bool smallest) {
   if (sdk::kFloats.has(x.dtype)) return smallest ? "(-INFINITY)" : "INFINITY";
   const std::string bits = std::to_string(8 * element_bytes(x));
-  if (sdk::kUnsigned.has(x.dtype))
-    return smallest ? "0" : "(Acc)~(ulong)0";
+  if (sdk::kUnsigned.has(x.dtype)) return smallest ? "0" : "(Acc)~(ulong)0";
   const std::string top = "(Acc)(1UL<<(" + bits + "-1))";
   return smallest ? top : "(Acc)~(1UL<<(" + bits + "-1))";
 }
@@ -97,7 +94,8 @@ void reduce_plan(Builder& builder) {
   const bool grouped = axes.count() >= kLong && kept.count() < kMany;
   const size_t group = builder.group(64);
   Options options;
-  options.dtype("X", x).dtype("Y", out).set("FN", std::string("fn_") + kNames[attributes.fn] + "_step");
+  options.dtype("X", x).dtype("Y", out).set("FN",
+                                            std::string("fn_") + kNames[attributes.fn] + "_step");
   options.set("GROUP", static_cast<int64_t>(group));
   set_numbers(options, x, attributes.fn);
   LaunchBuilder launch =

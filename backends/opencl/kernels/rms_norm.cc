@@ -1,7 +1,5 @@
 // rms_norm: t / sqrt(mean(t^2) + eps) * weight along the last axis of t = x + residual.
 // SPDX-License-Identifier: Apache-2.0
-#include "rms_norm.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {
@@ -47,8 +45,8 @@ void rms_norm_plan(Builder& builder) {
   const bool residual = has_residual(desc);
   const uint32_t out_at = desc.input_count;
   const Tensor &x = builder.operand(0), &out = builder.operand(out_at);
-  const Tensor &added = builder.operand(residual ? 2 : 0);
-  const Tensor &total = builder.operand(residual ? 4 : 0);
+  const Tensor& added = builder.operand(residual ? 2 : 0);
+  const Tensor& total = builder.operand(residual ? 4 : 0);
   Walk rows;
   for (uint32_t d = 0; d + 1 < x.rank; ++d)
     rows.add(x.dims[d], {x.strides[d], out.strides[d], added.strides[d], total.strides[d]});

@@ -1,7 +1,5 @@
 // scatter_add: out = target, then out[a..., indices[i...], b...] += updates[a..., i..., b...].
 // SPDX-License-Identifier: Apache-2.0
-#include "scatter_add.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {

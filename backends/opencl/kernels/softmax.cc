@@ -1,7 +1,5 @@
 // softmax: exp(x - max(x)) over their sum, along one axis.
 // SPDX-License-Identifier: Apache-2.0
-#include "softmax.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {

@@ -1,7 +1,5 @@
 // unary: one function of each element. f16 and bf16 are computed in f32 and rounded once.
 // SPDX-License-Identifier: Apache-2.0
-#include "unary.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {
@@ -9,12 +7,12 @@ namespace {
 
 // As unary.cl names them, by number in the contract.
 const char* const kNames[] = {
-    "",      "neg",         "abs",         "sign",  "exp",     "expm1",    "log",        "log1p",
-    "sqrt",  "rsqrt",       "reciprocal",  "sin",   "cos",     "tanh",     "erf",        "floor",
-    "ceil",  "round",       "trunc",       "logical_not",      "bitwise_not",            "isnan",
-    "isinf", "isfinite",    "sigmoid",     "relu",  "silu",    "gelu",     "gelu_tanh",  "tan",
-    "asin",  "acos",        "atan",        "sinh",  "cosh",    "asinh",    "acosh",      "atanh",
-    "log2",  "log10",       "exp2",        "square",           "positive", "signbit",    "softplus"};
+    "",        "neg",    "abs",        "sign",        "exp",         "expm1", "log",   "log1p",
+    "sqrt",    "rsqrt",  "reciprocal", "sin",         "cos",         "tanh",  "erf",   "floor",
+    "ceil",    "round",  "trunc",      "logical_not", "bitwise_not", "isnan", "isinf", "isfinite",
+    "sigmoid", "relu",   "silu",       "gelu",        "gelu_tanh",   "tan",   "asin",  "acos",
+    "atan",    "sinh",   "cosh",       "asinh",       "acosh",       "atanh", "log2",  "log10",
+    "exp2",    "square", "positive",   "signbit",     "softplus"};
 static_assert(sizeof(kNames) / sizeof(kNames[0]) == ANYHAL_UNARY_FN_SOFTPLUS + 1);
 
 bool is_predicate(int32_t fn) {

@@ -1,7 +1,5 @@
 // where: cond ? a : b, element by element; broadcasts are strides of 0.
 // SPDX-License-Identifier: Apache-2.0
-#include "where.cl.inc"
-
 #include "conditions.h"
 
 namespace hal::opencl {

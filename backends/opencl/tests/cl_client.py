@@ -7,9 +7,10 @@ from __future__ import annotations
 import ctypes as c
 from pathlib import Path
 
-import anyhal
 import contract
 from contract import I32, U32, U64, P, ptr, record, sized
+
+import anyhal
 
 Services = record(
     "Services", ("size", U32), ("flags", U32), ("context", P), ("log", P), ("error_text", P),
@@ -39,9 +40,7 @@ class OpenCL(contract.Instance):
         self._values = {k.encode(): c.create_string_buffer(v.encode()) for k, v in settings.items()}
         self._log = Log(lambda context, level, text: None)
         self._setting = SettingOf(self._find)
-        self._services = sized(
-            Services, log=c.cast(self._log, P), setting=c.cast(self._setting, P)
-        )
+        self._services = sized(Services, log=c.cast(self._log, P), setting=c.cast(self._setting, P))
         entry = c.CDLL(str(library())).anyhal_backend_main
         hello = sized(
             contract.Hello, abi_min=contract.ABI, abi_max=contract.ABI, instance=b"t",

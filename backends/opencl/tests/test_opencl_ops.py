@@ -87,7 +87,9 @@ def test_a_matrix_with_an_infinity_keeps_zeros_out(cl: str) -> None:
     a[:, 3] = 1
     b[np.arange(19) != 3] = 0
     with hal.use(device=cl):
-        np.testing.assert_array_equal(hal.matmul(hal.asarray(a), hal.asarray(b)), a[:, 3:4] @ b[3:4])
+        np.testing.assert_array_equal(
+            hal.matmul(hal.asarray(a), hal.asarray(b)), a[:, 3:4] @ b[3:4]
+        )
 
 
 def test_products_and_attention_on_two_devices_at_once(both: tuple[str, str]) -> None:

@@ -8,12 +8,11 @@ import ctypes as c
 import threading
 import time
 
+import contract
 import numpy as np
 import pytest
-
-import contract
 from cl_client import BLOCKS, EVENTS, PLANS, STAGING, Blocked, Notify, OpenCL
-from contract import ADD, BINARY, GATHER, MATMUL, U32, U64, P, Reader, Ref, Refused, put, ptr
+from contract import ADD, BINARY, GATHER, MATMUL, U32, U64, P, Reader, Ref, Refused, ptr, put
 
 VECTOR = ("float32", (64,))
 SECOND = 10**9
@@ -86,7 +85,11 @@ def test_a_wait_honours_its_limit(device: contract.Device) -> None:
     assert device.wait(queue, 1, 20 * SECOND).completed == 1
 
 
-STATUSES = {-4: contract.OUT_OF_MEMORY, -5: contract.EXECUTION_FAILED, -77: contract.EXECUTION_FAILED}
+STATUSES = {
+    -4: contract.OUT_OF_MEMORY,
+    -5: contract.EXECUTION_FAILED,
+    -77: contract.EXECUTION_FAILED,
+}
 
 
 @pytest.fixture
