@@ -187,25 +187,29 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
   ErrorRecord error;
   const bool timed = receipts_on();
   anyhal_status status;
-  uint64_t value, elapsed = 0;
-  {
+  uint64_t value = 0, elapsed = 0;
+  anyhal_call numbered = call;  // a queue that fails later names the call by its number
+  const auto attempt = [&] {
     std::lock_guard guard(queue.lock);
+    numbered.tag = device.synchronous ? call.tag : queue.submitted + 1;
     const uint64_t begin = timed ? now_ns() : 0;
-    status = plan.enqueue(queue.handle, plan.handle, &call, error);
+    status = plan.enqueue(queue.handle, plan.handle, &numbered, error);
     if (timed) elapsed = now_ns() - begin;
     if (status == ANYHAL_STATUS_OK) queue.accept();
     value = queue.submitted;
     if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
-  }
+  };
+  attempt();
   if (status == ANYHAL_STATUS_OUT_OF_MEMORY) {  // not accepted: once more with all memory there is
     device.memory.reclaim();
-    std::lock_guard guard(queue.lock);
-    status = plan.enqueue(queue.handle, plan.handle, &call, error);
-    if (status == ANYHAL_STATUS_OK) queue.accept();
-    value = queue.submitted;
-    if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
+    attempt();
   }
-  if (status == ANYHAL_STATUS_EXECUTION_FAILED) queue.bury();
+  // An earlier call killed the queue: on the new one this call runs, unless it reads what is lost.
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED && !device.synchronous) {
+    queue.bury();
+    order(plan, operands, queue);
+    attempt();
+  }
   plan.calls.fetch_add(1, std::memory_order_relaxed);
   if (timed) {
     plan.time_ns.fetch_add(elapsed, std::memory_order_relaxed);

@@ -181,6 +181,9 @@ Buffer* Memory::alloc(uint64_t bytes, uint32_t purpose, Queue* queue, bool stagi
   if (b->refs.load(std::memory_order_relaxed) == 0) pool.line.cached -= b->bytes;
   b->refs.store(1, std::memory_order_relaxed);
   b->next = nullptr;
+  // A failed write of its last life is not one of its new one.
+  if (b->written.queue && b->written.queue->completed.load() >= b->written.value)
+    b->written = {nullptr, 0};
   pool.line.in_use += b->bytes;
   pool.line.peak = std::max(pool.line.peak, pool.line.in_use);
   lock.unlock();

@@ -41,11 +41,13 @@ uint64_t Queue::signal() {
 }
 
 // `lock` is held, and `handle` is the one that failed.
-void Queue::fail(const anyhal_queue_state& state, const anyhal_error& error) {
-  // Signals are rarer than calls: what follows the last value reached is lost, from there on.
-  const uint64_t first = std::max<uint64_t>(completed.load(), state.completed) + 1;
+void Queue::fail(anyhal_status status, const anyhal_queue_state& state, const anyhal_error& error) {
+  // Signals are rarer than calls: where the failed call is not named, all that follows the last
+  // value reached is lost.
+  const uint64_t reached = std::max<uint64_t>(completed.load(), state.completed) + 1;
+  const uint64_t first = std::max(reached, state.failed_tag);
   failures.push_back(
-      {std::min(first, submitted.load()), submitted, said(error, *device->instance)});
+      {std::min(first, submitted.load()), submitted, said(error, *device->instance), status});
   // A failed queue is dead: make another, so that unrelated work goes on.
   dead_.push_back(handle);
   handle = nullptr;
@@ -85,9 +87,12 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   const anyhal_status status = device->table->host_wait(asked, value, limit_ns, &state, error);
   guard.lock();
   const bool died =
-      // Memory that ran out after acceptance is a failed run: the queue is dead all the same.
-      status == ANYHAL_STATUS_EXECUTION_FAILED || status == ANYHAL_STATUS_OUT_OF_MEMORY;
-  if (died && asked == handle) fail(state, error.record);  // of several that wait, one takes note
+      // Memory that ran out after acceptance, or a value that only the device saw, is a failed run:
+      // the queue is dead all the same.
+      status == ANYHAL_STATUS_EXECUTION_FAILED || status == ANYHAL_STATUS_OUT_OF_MEMORY ||
+      (status == ANYHAL_STATUS_INVALID_ARGUMENT && state.status != ANYHAL_STATUS_OK);
+  // Of several that wait, one takes note.
+  if (died && asked == handle) fail(status, state, error.record);
   leave();
   guard.unlock();
   if (died) return true;
@@ -124,10 +129,9 @@ void Queue::require_good(uint64_t value) const {
   std::lock_guard guard(lock);
   for (const Failure& f : failures)
     if (value >= f.first && value <= f.last)
-      throw Error(ANYHAL_STATUS_EXECUTION_FAILED,
-                  "the data on " + device->name + " was never computed: call " +
-                      std::to_string(f.first) + " of its queue failed: " + f.text +
-                      "; run again from inputs that are still good");
+      throw Error(f.status, "the data on " + device->name + " was never computed: call " +
+                                std::to_string(f.first) + " of its queue failed: " + f.text +
+                                "; run again from inputs that are still good");
 }
 
 void Queue::wait(uint64_t value, uint64_t limit_ns) {
@@ -144,9 +148,8 @@ void Queue::wait_all(uint64_t limit_ns) {
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
-    throw Error(ANYHAL_STATUS_EXECUTION_FAILED, "call " + std::to_string(f.first) + " on " +
-                                                    device->name + " failed: " + f.text +
-                                                    "; what it and later calls wrote is lost");
+    throw Error(f.status, "call " + std::to_string(f.first) + " on " + device->name +
+                              " failed: " + f.text + "; what it and later calls wrote is lost");
   }
 }
 

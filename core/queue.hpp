@@ -30,6 +30,7 @@ struct HAL_API Queue {
   struct Failure {
     uint64_t first, last;
     std::string text;
+    anyhal_status status;
   };
   std::vector<Failure> failures;
   size_t reported = 0;
@@ -58,9 +59,10 @@ struct HAL_API Queue {
 
  private:
   bool poll(uint64_t value, uint64_t limit_ns);
-  void fail(const anyhal_queue_state& state, const anyhal_error& error);
+  // With `lock` held.
+  void fail(anyhal_status status, const anyhal_queue_state& state, const anyhal_error& error);
   void leave();
-  // Both with `lock` held. A dead handle is released when no thread waits on one any more.
+  // A dead handle is released when no thread waits on one any more.
   uint32_t waiting_ = 0;
   std::vector<anyhal_queue*> dead_;
 };

@@ -70,8 +70,9 @@ void lose_in_place_operands(const Item& item) {
 }
 
 void kill_queue(Queue& queue, const Item& item, const Fault& fault) {
-  queue.status = fault.status == ANYHAL_STATUS_OUT_OF_MEMORY ? ANYHAL_STATUS_OUT_OF_MEMORY
-                                                             : ANYHAL_STATUS_EXECUTION_FAILED;
+  const bool told =
+      fault.status == ANYHAL_STATUS_OUT_OF_MEMORY || fault.status == ANYHAL_STATUS_INVALID_ARGUMENT;
+  queue.status = told ? fault.status : ANYHAL_STATUS_EXECUTION_FAILED;
   queue.failure = fault.text;
   queue.failed_tag = item.tag;
   queue.failed_value = queue.signalled + 1;

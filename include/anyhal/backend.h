@@ -845,7 +845,8 @@ struct anyhal_table {
    *          compile, no search, no lock that another queue can hold.
    * Order    queued behind the queue's earlier calls; when SYNCHRONOUS, queue is NULL and the work
    *          is done on return. Conflicting calls arrive in program order.
-   * Errors   INVALID_ARGUMENT  values that only the call knows (an index out of range)
+   * Errors   INVALID_ARGUMENT  values that only the call knows (an index out of range); who learns
+   *                            them later says so in host_wait
    *          OUT_OF_MEMORY     not accepted; the core trims, then tries again
    *          EXECUTION_FAILED  synchronous: this run failed; else: the queue is dead already
    * Required yes. Since 0.1. */
@@ -900,6 +901,8 @@ struct anyhal_table {
    *          EXECUTION_FAILED  the queue is dead; `state` names the first value and the call
    *          OUT_OF_MEMORY     the same, for accepted work that found no memory: the in-place
    *                            operands of the failed call are lost
+   *          INVALID_ARGUMENT  the same, with `state` saying so too, for values that only the
+   *                            device saw (an index out of range): the failed call wrote nothing
    * Required unless synchronous. Since 0.1. */
   anyhal_status (*host_wait)(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
                              anyhal_queue_state* state, anyhal_error* error);

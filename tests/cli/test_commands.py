@@ -46,14 +46,14 @@ def test_devices_json() -> None:
     assert {row["name"] for row in rows} >= {"cpu:0", "cpu_ref:0", "dayone:0"}
     assert all(set(row) == KEYS and row["state"] == "self-tested" for row in rows)
     assert all(row["memory_bytes"] > 0 and row["memory_kinds"] for row in rows)
-    assert document["refused"] == []
+    assert not [r for r in document["refused"] if r["stage"] != "devices"]  # drivers may lack
 
 
 def test_devices_table_is_ranked() -> None:
     done = anyhal("devices", COLUMNS="200")
     assert done.returncode == 0, done.stderr
     order = [done.stdout.index(f"{name} ") for name in ("cpu:0", "cpu_ref:0", "dayone:0")]
-    assert order == sorted(order) and "chosen: first of 3" in done.stdout
+    assert order == sorted(order) and "chosen: first of " in done.stdout
 
 
 def test_capabilities_of_the_reference_are_every_op_of_the_registry() -> None:
@@ -112,16 +112,17 @@ def test_version_names_core_contract_and_backends() -> None:
     assert done.returncode == 0, done.stderr
     first, core, abi, *backends = done.stdout.splitlines()
     assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.2"
-    assert [line.split()[1] for line in backends] == ["cpu", "cpu_ref", "dayone"]
-    assert all("self-tested" in line for line in backends)
+    named = {line.split()[1]: line for line in backends}
+    assert named.keys() >= {"cpu", "cpu_ref", "dayone"}
+    assert all("self-tested" in named[name] for name in ("cpu", "cpu_ref", "dayone"))
 
 
 def test_dev_12_a_junk_plugin_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "junk").mkdir()
     (tmp_path / "junk" / "backend.toml").write_text("not toml at all [[[")
     document = read(anyhal("devices", "--json", ANYHAL_BACKEND_PATH=str(tmp_path)))
-    assert len(document["devices"]) == 3
-    (refused,) = document["refused"]
+    assert {d["name"] for d in document["devices"]} >= {"cpu:0", "cpu_ref:0", "dayone:0"}
+    (refused,) = (r for r in document["refused"] if r["stage"] != "devices")
     assert refused["stage"] == "manifest" and "it is not TOML" in refused["sentence"]
 
 

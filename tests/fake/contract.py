@@ -232,6 +232,7 @@ class Plan:
         fn: int = 0,
         alias: int = 0,
         cell: bool = False,
+        axes: int = 0,
     ) -> None:
         self.device, self._keep = device, []
         operands = (Tensor * len(shapes))()
@@ -245,10 +246,10 @@ class Plan:
             tensor.alignment = 64
             tensor.block_bytes = empty.nbytes if cell else 0
         operands[len(shapes) - 1].alias_of = alias
-        attributes = (U32 * 4)(16, 0, fn, 0)
+        attributes = (U32 * 6)(24, 0, fn, 0, axes, 0) if axes else (U32 * 4)(16, 0, fn, 0)
         self.desc = sized(
             OpDesc, op=op, op_version=1, input_count=inputs, operand_count=len(shapes),
-            operands=operands, attributes=c.cast(attributes, P), attributes_size=16,
+            operands=operands, attributes=c.cast(attributes, P), attributes_size=c.sizeof(attributes),
         )  # fmt: skip
         self._keep += [operands, attributes]
         plan, prepared = P(), c.POINTER(Prepared)()

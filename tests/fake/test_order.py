@@ -164,6 +164,23 @@ def test_a_late_failure_reaches_whoever_reads_it(fake: Fake, on: Fake) -> None:
         np.testing.assert_array_equal(good.numpy(), vector(2))
 
 
+def test_a_value_that_only_the_device_saw_is_the_callers_mistake(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async")
+    with on(device):
+        for bad in (3, -1):  # the second time with buffers that the first one left
+            x, indices = hal.asarray(vector(1)[:3]), hal.asarray(np.array([0, bad]))
+            with pytest.raises(hal.InvalidArgumentError, match=f"index {bad}"):
+                hal.take(x, indices, axis=0).numpy()
+            good = hal.take(hal.asarray(vector(2)), hal.asarray(np.array([0])), axis=0)
+            assert good.numpy()[0] == 2
+        bad_one = hal.take(x, indices, axis=0)
+        with pytest.raises(hal.InvalidArgumentError, match="index 3"):  # the first not reported
+            hal.synchronize(device)
+        with pytest.raises(hal.InvalidArgumentError, match="index -1"):
+            bad_one.numpy()
+        np.testing.assert_array_equal(hal.asarray(vector(3)).numpy(), vector(3))
+
+
 def test_a_wait_has_a_limit(fake: Fake, on: Fake) -> None:
     device = fake("mode=async; hang=binary")
     with on(device):

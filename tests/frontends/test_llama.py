@@ -19,10 +19,11 @@ from anyhal.frontends.gguf.llama import LlamaModel
 from anyhal.frontends.gguf.reader import GgufFile, open_gguf
 from anyhal.frontends.gguf.session import Session
 from anyhal.frontends.gguf.tokenizer import Tokenizer
+from device_runs import devices
 
 PROMPT = [72, 101, 108, 108, 111, 33, 10]
 TIE, BOUND = 0.02, 1e-3
-DEVICES = [device.name for device in hal.devices()]
+DEVICES = devices()
 
 VARIANTS = {
     "blocks": Tiny(),

@@ -23,13 +23,14 @@ from anyhal.frontends.gguf.llama import LlamaModel
 from anyhal.frontends.gguf.reader import GgufFile, open_gguf
 from anyhal.frontends.gguf.session import Session
 from anyhal.frontends.gguf.tokenizer import Tokenizer
+from device_runs import devices
 
 pytest.importorskip("tokenizers", reason="the extra llm is not installed")
 pytest.importorskip("jinja2", reason="the extra llm is not installed")
 
 CASES = json.loads(DATA.read_text())
 TIE, BOUND = 0.02, 1e-3
-DEVICES = [device.name for device in hal.devices()]
+DEVICES = devices()
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from anyhal.ops import BY_ID
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, discover
+from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -170,7 +170,8 @@ def _load(
         return []
     try:
         given = dict(record.settings) | dict(extra)
-        native = _core.load(str(record.library), instance, list(given.items()))
+        settings_given = {"cache_dir": _artefact_folder()} | given
+        native = _core.load(str(record.library), instance, list(settings_given.items()))
         rows = native.list_devices()
     except HalError as why:
         stage = getattr(why, "stage", "devices")
@@ -185,6 +186,16 @@ def _load(
         made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
+
+
+def _artefact_folder() -> str:
+    """Where the core keeps what backends compile, for this user alone; "" when it cannot be made."""
+    folder = settings.cache_folder() / "artefacts"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return ""
+    return "" if writable_by_others(folder) else str(folder)
 
 
 def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any]) -> DeviceFact:

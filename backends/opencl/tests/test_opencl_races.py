@@ -1,0 +1,73 @@
+"""Kernels under Oclgrind: no two items touch a place without an order, none leaves its buffer.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LIBRARIES = ("/usr/lib/oclgrind/liboclgrind-rt.so", "/usr/local/lib/oclgrind/liboclgrind-rt.so")
+
+PROGRAM = """
+import sys
+sys.path[:0] = [{here!r}, {fake!r}]
+import ctypes, numpy as np, contract
+from contract import MATMUL, REDUCE, Reader, Ref, ptr, put
+from cl_client import OpenCL
+
+SOFTMAX, SUM = 15, 1
+device = OpenCL(opencl_library={library!r}).open(0)
+queue = device.queue()
+rng = np.random.default_rng(0)
+x = rng.standard_normal((3, 300)).astype(np.float32)
+op = sys.argv[1]
+if op == "matmul":
+    shapes, want, arrays = [("float32", (20, 37)), ("float32", (37, 18)), ("float32", (20, 18))], None, []
+    a, b = x.ravel()[:740].reshape(20, 37), x.ravel()[100:766].reshape(37, 18)
+    arrays, want = [a, b], a @ b
+    plan = device.prepare(MATMUL, shapes, 2)
+elif op == "reduce":
+    arrays, want = [x], x.sum(1, keepdims=True)
+    plan = device.prepare(REDUCE, [("float32", (3, 300)), ("float32", (3, 1))], 1, fn=SUM, axes=2)
+else:
+    e = np.exp(x - x.max(1, keepdims=True))
+    arrays, want = [x], e / e.sum(1, keepdims=True)
+    plan = device.prepare(SOFTMAX, [("float32", (3, 300))] * 2, 1, fn=1)
+out = Ref(device.alloc(max(64, -(-want.nbytes // 64) * 64)).memory, 0)
+plan.run(queue, *[put(device, queue, np.ascontiguousarray(v)) for v in arrays], out)
+read = Reader(device, queue, out, want.astype(np.float32))
+device.signal(queue, 1)
+device.wait(queue, 1)
+np.testing.assert_allclose(read.values(), want, rtol=1e-4, atol=1e-5)
+print("right")
+"""
+
+
+def oclgrind() -> str:
+    for library in LIBRARIES:
+        if Path(library).is_file():
+            return library
+    if os.environ.get("TEST_OPENCL"):
+        pytest.fail("TEST_OPENCL is set, and oclgrind is not installed")
+    pytest.skip("oclgrind is not installed")
+
+
+@pytest.mark.parametrize("op", ["reduce", "matmul", "softmax"])
+def test_kernels_are_free_of_races(op: str) -> None:
+    library = oclgrind()
+    program = PROGRAM.format(
+        here=str(HERE), fake=str(HERE.parents[2] / "tests" / "fake"), library=library
+    )
+    environment = os.environ | {"OCLGRIND_DATA_RACES": "1", "OCLGRIND_UNINITIALIZED": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program, op],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0 and ran.stdout.strip() == "right", ran.stdout + ran.stderr
+    assert "race" not in ran.stderr.lower() and "Invalid" not in ran.stderr, ran.stderr
