@@ -175,9 +175,9 @@ HAL_DEVICE void move(int bytes, const unsigned char* from, long long i, unsigned
   }
 }
 
-HAL_DEVICE void raise_fault(Fault* fault, long long index, long long limit,
+HAL_DEVICE void raise_fault(KernelFault* fault, long long index, long long limit,
                             unsigned long long tag) {
-  volatile Fault* word = reach(fault);
+  volatile KernelFault* word = reach(fault);
   word->index = index;
   word->limit = limit;
   word->tag = tag;

@@ -32,7 +32,7 @@ enum Dtype : int {
 };
 
 // Written by a kernel that met a value it cannot serve; read by whoever waits for the queue.
-struct Fault {
+struct KernelFault {
   long long raised;
   long long index;
   long long limit;
@@ -65,7 +65,7 @@ struct Map {
   int index_dtype;       // gather
   unsigned char value[kSides][8];
   long long axis_stride, limit;  // gather: of the operand, in units
-  Fault* fault;
+  KernelFault* fault;
   unsigned long long tag;
 };
 
@@ -85,7 +85,7 @@ struct Scatter {
   Side side[4], list_side[2];
   int dtype, index_dtype;
   long long limit;
-  Fault* fault;
+  KernelFault* fault;
   unsigned long long tag;
 };
 
