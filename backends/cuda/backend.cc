@@ -396,17 +396,23 @@ void find_driver(const anyhal_hello& hello, Self& self) {
                   ", 12.1 is needed; install a newer NVIDIA driver");
 }
 
+// Beside the driver where that was named as a folder: a simulated one has its own. Else the wheel's,
+// else the system's.
 void find_cublaslt(const anyhal_hello& hello, Self& self) {
   std::string why;
   void* library = nullptr;
+  const char* driver = setting(hello, "driver");
+  const char* place = driver != nullptr && is_folder(driver) ? driver : setting(hello, "cublaslt");
   for (const char* file : {"libcublasLt.so.13", "libcublasLt.so.12"})
-    if (library == nullptr) library = open_library(setting(hello, "cublaslt"), file, &why);
+    if (library == nullptr) library = open_library(place, file, &why);
   self.blas_missing = library == nullptr ? why : load_cublaslt(library, &self.blas);
 }
 
+// Beside a driver that was named as a folder, else beside this library.
 void find_kernels(const anyhal_hello& hello, Self& self) {
-  const char* folder = setting(hello, "kernels");
-  self.kernels = folder != nullptr ? folder : own_folder() + "/kernels";
+  const char* driver = setting(hello, "driver");
+  self.kernels = driver != nullptr ? driver + std::string("/kernels") : "";
+  if (!is_folder(self.kernels.c_str())) self.kernels = own_folder() + "/kernels";
   for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"})
     if (self.nvrtc == nullptr)
       self.nvrtc = open_library(setting(hello, "nvrtc"), file, &self.nvrtc_missing);

@@ -7,11 +7,14 @@
 
 namespace hal::cuda {
 
+bool is_folder(const char* path) {
+  struct stat about;
+  return stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+}
+
 void* open_library(const char* setting, const char* file, std::string* why) {
   std::string path = setting != nullptr ? setting : "";
-  struct stat about;
-  if (!path.empty() && stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode))
-    path += std::string("/") + file;
+  if (is_folder(path.c_str())) path += std::string("/") + file;
   void* library = dlopen(path.empty() ? file : path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* text = dlerror();

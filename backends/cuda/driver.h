@@ -45,6 +45,8 @@ anyhal_status guarded(anyhal_error* error, Fn&& fn) noexcept {
 // null and says why in `why`.
 void* open_library(const char* setting, const char* file, std::string* why);
 
+bool is_folder(const char* path);
+
 // Fills the table; the text names what is missing, and is empty when nothing is.
 std::string load_driver(void* library, Driver* driver);
 std::string load_cublaslt(void* library, CublasLt* blas);

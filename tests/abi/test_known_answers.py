@@ -52,4 +52,6 @@ def test_known_answers(host: Path, manifest: Path) -> None:
     done = subprocess.run(
         [host, library, str(ops)], capture_output=True, text=True, timeout=60, check=False
     )
+    if done.returncode == 77:
+        pytest.skip(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
