@@ -85,8 +85,6 @@ Answer not_inline(const Desc& desc, uint32_t i) {
                        static_cast<int32_t>(i));
 }
 
-constexpr sdk::Dtypes kMoved = sdk::kStored | sdk::kBlocks;
-
 // Whether `part` has the dims of `whole` with dim `axis` replaced by those of `indices`.
 bool replaces_axis(const Tensor& part, const Tensor& whole, const Tensor& indices, uint32_t axis) {
   if (part.rank + 1 != whole.rank + indices.rank) return false;
@@ -104,7 +102,7 @@ bool replaces_axis(const Tensor& part, const Tensor& whole, const Tensor& indice
 Answer copy_fits(const Desc& desc) {
   Answer count = operands_are(desc, 1);
   if (!count.yes()) return count;
-  return first_no({dtype_in(desc, 0, kMoved), dtype_like(desc, 1, 0), dims_like_output(desc),
+  return first_no({dtype_in(desc, 0, sdk::kAny), dtype_like(desc, 1, 0), dims_like_output(desc),
                    alias_in(desc, 1)});
 }
 
@@ -118,15 +116,20 @@ Answer fill_fits(const Desc& desc) {
 Answer cast_fits(const Desc& desc) {
   Answer count = operands_are(desc, 1);
   if (!count.yes()) return count;
-  const auto a = sdk::attributes<anyhal_attrs_cast>(desc);
-  if (a.overflow != 0 && a.overflow != ANYHAL_OVERFLOW_UNSTATED)
+  const uint32_t x = sdk::operand(desc, 0).dtype, out = sdk::output(desc).dtype;
+  const int32_t overflow = sdk::attributes<anyhal_attrs_cast>(desc).overflow;
+  const bool stated =
+      overflow == ANYHAL_OVERFLOW_SATURATE || overflow == ANYHAL_OVERFLOW_NONFINITE;
+  if (sdk::kF8.has(out) ? !stated : overflow != 0 && overflow != ANYHAL_OVERFLOW_UNSTATED)
     return sdk::no(ANYHAL_REASON_ATTRIBUTE, "overflow must be stated for 8-bit floats alone");
-  const bool blocks = sdk::kBlocks.has(sdk::operand(desc, 0).dtype);
+  const bool blocks = sdk::kBlocks.has(x);
   if (blocks && sdk::output(desc).rank == kDims)  // a block is a dim of its own
     return sdk::no(ANYHAL_REASON_RANK, "blocks of more than 7 dims", 0);
-  return first_no({dtype_in(desc, 0, sdk::kPlain | sdk::kBlocks),
-                   dtype_in(desc, 1, blocks ? sdk::kFloats : sdk::kPlain), dims_like_output(desc),
-                   alias_in(desc, 0)});
+  const bool pairs = sdk::kPacked.has(x) || sdk::kPacked.has(out);
+  return first_no({dtype_in(desc, 0, sdk::kAny),
+                   dtype_in(desc, 1, blocks ? sdk::kFloats : sdk::kStored | sdk::kPacked),
+                   dims_like_output(desc), alias_in(desc, 0),
+                   pairs ? not_inline(desc, 0) : sdk::yes()});
 }
 
 Answer unary_fits(const Desc& desc) {
@@ -237,7 +240,7 @@ Answer gather_fits(const Desc& desc) {
   if (!count.yes()) return count;
   const Tensor &x = sdk::operand(desc, 0), &indices = sdk::operand(desc, 1);
   const int32_t axis = sdk::attributes<anyhal_attrs_gather>(desc).axis;
-  const Answer dtypes = first_no({dtype_in(desc, 0, kMoved), dtype_in(desc, 1, sdk::kIndices),
+  const Answer dtypes = first_no({dtype_in(desc, 0, sdk::kAny), dtype_in(desc, 1, sdk::kIndices),
                                   dtype_like(desc, 2, 0), not_inline(desc, 0), alias_in(desc, 0)});
   if (!dtypes.yes()) return dtypes;
   if (axis < 0 || static_cast<uint32_t>(axis) >= x.rank)

@@ -13,16 +13,15 @@ namespace {
 template <class T>
 constexpr sdk::Condition kHas = sdk::known_attributes<T>;
 constexpr sdk::Condition kNone = sdk::no_attributes;
-constexpr sdk::Dtypes kMoved = sdk::kStored | sdk::kBlocks;
 constexpr sdk::Dtypes kFactors =
     sdk::kFloats | sdk::kIndices | sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 constexpr sdk::Promise kRelaxed = {1u << ANYHAL_ACCUMULATE_TF32 | 1u << ANYHAL_ACCUMULATE_BF16,
                                    1u << ANYHAL_DETERMINISM_BATCH_INVARIANT};
 
 #define HAL_CUDA_ROWS(matmul_promise)                                                              \
-  {ANYHAL_OP_COPY, "copy", 0, kMoved, kNone, copy_fits, nullptr, nullptr, sdk::kExact},            \
+  {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, nullptr, nullptr, sdk::kExact},            \
       {ANYHAL_OP_FILL, "fill", 1, sdk::kStored, kNone, fill_fits, nullptr, nullptr, sdk::kExact},  \
-      {ANYHAL_OP_CAST, "cast", 0, sdk::kPlain | sdk::kBlocks,                                      \
+      {ANYHAL_OP_CAST, "cast", 0, sdk::kAny,                                                       \
        sdk::later_attributes<anyhal_attrs_cast>, cast_fits, nullptr, nullptr, sdk::kExact},        \
       {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_fits, nullptr},   \
       {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_fits,         \
@@ -33,7 +32,7 @@ constexpr sdk::Promise kRelaxed = {1u << ANYHAL_ACCUMULATE_TF32 | 1u << ANYHAL_A
        nullptr},                                                                                   \
       {ANYHAL_OP_MATMUL, "matmul", 0, kFactors, kNone, matmul_fits, nullptr, nullptr,              \
        matmul_promise},                                                                            \
-      {ANYHAL_OP_GATHER, "gather", 0, kMoved, kHas<anyhal_attrs_gather>, gather_fits, nullptr,     \
+      {ANYHAL_OP_GATHER, "gather", 0, sdk::kAny, kHas<anyhal_attrs_gather>, gather_fits, nullptr,     \
        nullptr, sdk::kExact},                                                                      \
   {                                                                                                \
     ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, sdk::kNumbers, kHas<anyhal_attrs_scatter_add>,        \
@@ -150,6 +149,33 @@ std::unique_ptr<Plan> blocks_plan(Device& device, const Desc& desc) {
   return plan;
 }
 
+// Pairs along the last dim: packed sides step by bytes there, the others by two elements.
+std::unique_ptr<Plan> pairs_plan(Device& device, const Desc& desc) {
+  auto plan = std::make_unique<KernelPlan<Map>>(device, desc, "cast", "anyhal_cast_pairs");
+  Map& p = plan->params;
+  const Tensor &x = sdk::operand(desc, 0), &out = sdk::output(desc);
+  p.fn = sdk::attributes<anyhal_attrs_cast>(desc).overflow;
+  p.dtype = number(x.dtype);
+  p.out_dtype = number(out.dtype);
+  const uint32_t last = out.rank - 1;
+  WalkMaker walk(&p.walk, p.side, 2);
+  for (uint32_t d = 0; d < last; ++d) walk.add(out.dims[d], {x.strides[d], out.strides[d]});
+  const int64_t from = sdk::kPacked.has(x.dtype) ? 1 : 2 * x.strides[last];
+  const int64_t to = sdk::kPacked.has(out.dtype) ? 1 : 2 * out.strides[last];
+  walk.add(out.dims[last] / 2, {from, to});
+  p.pair[0] = x.strides[last], p.pair[1] = out.strides[last];
+  plan->threads(p.walk.count);
+  return plan;
+}
+
+std::unique_ptr<Plan> cast_plan(Device& device, const Desc& desc) {
+  const uint32_t x = sdk::operand(desc, 0).dtype, out = sdk::output(desc).dtype;
+  if (sdk::kBlocks.has(x)) return blocks_plan(device, desc);
+  if (sdk::kPacked.has(x) || sdk::kPacked.has(out)) return pairs_plan(device, desc);
+  return map_plan(device, desc, "cast", "anyhal_cast",
+                  sdk::attributes<anyhal_attrs_cast>(desc).overflow);
+}
+
 std::unique_ptr<Plan> reduce_plan(Device& device, const Desc& desc) {
   const Tensor &x = sdk::operand(desc, 0), &out = sdk::output(desc);
   const auto attributes = sdk::attributes<anyhal_attrs_reduce>(desc);
@@ -254,9 +280,7 @@ std::unique_ptr<Plan> plan_of(Device& device, const Desc& desc) {
     case ANYHAL_OP_FILL:
       return map_plan(device, desc, "fill", "anyhal_fill", 0);
     case ANYHAL_OP_CAST:
-      return sdk::kBlocks.has(sdk::operand(desc, 0).dtype)
-                 ? blocks_plan(device, desc)
-                 : map_plan(device, desc, "cast", "anyhal_cast", 0);
+      return cast_plan(device, desc);
     case ANYHAL_OP_UNARY:
       return map_plan(device, desc, "unary", "anyhal_unary",
                       sdk::attributes<anyhal_attrs_unary>(desc).fn);

@@ -35,25 +35,124 @@ HAL_DEVICE double int_to_float(int dtype, long long v, bool is_positive) {
   return is_positive ? (double)(unsigned long long)v : (double)v;
 }
 
+// ------------------------------------------------------------------------------- 8-bit floats
+
+HAL_DEVICE bool is_f8(int dtype) { return dtype >= kE4M3FN && dtype <= kE5M2FNUZ; }
+
+struct Format {
+  int digits;    // of the fraction
+  int bias;
+  int largest;   // code without the sign
+  int infinity;  // 0: there is none
+  bool fnuz;     // the code of -0 is the only NaN
+};
+
+HAL_DEVICE Format format_of(int dtype) {
+  switch (dtype) {
+    case kE4M3FN: return {3, 7, 0x7e, 0, false};
+    case kE5M2: return {2, 15, 0x7b, 0x7c, false};
+    case kE4M3FNUZ: return {3, 8, 0x7f, 0, true};
+    default: return {2, 16, 0x7f, 0, true};
+  }
+}
+
+HAL_DEVICE double f8_value(int dtype, int code) {
+  const Format f = format_of(dtype);
+  const int size = code & 0x7f, exponent = size >> f.digits, fraction = size & ((1 << f.digits) - 1);
+  double value = exponent == 0 ? ldexp((double)fraction, 1 - f.bias - f.digits)
+                               : ldexp((double)(fraction + (1 << f.digits)),
+                                       exponent - f.bias - f.digits);
+  if (size > f.largest || (f.fnuz && code == 0x80)) {
+    value = 1e300 * 1e300;
+    if (f.infinity == 0 || size != f.infinity) value -= value;  // NaN
+  }
+  return code & 0x80 ? -value : value;
+}
+
+// The nearest code, ties to even; past the largest the largest, infinity or NaN.
+HAL_DEVICE int f8_code(int dtype, double value, bool saturate) {
+  const Format f = format_of(dtype);
+  const int nan = f.fnuz ? 0x80 : 0x7f;
+  if (value != value) return nan;
+  const double size = fabs(value);
+  int code = 0x80;  // past every format's largest
+  if (size < 131072) {
+    int exponent = size > 0 ? ilogb(size) : 1 - f.bias;
+    if (exponent < 1 - f.bias) exponent = 1 - f.bias;
+    // In units of the last place; rounding up to the next binade carries into the exponent.
+    code = ((exponent + f.bias - 1) << f.digits) + (int)rint(ldexp(size, f.digits - exponent));
+  }
+  if (code > f.largest) {
+    if (!saturate && f.infinity == 0) return nan;
+    code = saturate ? f.largest : f.infinity;
+  }
+  if (f.fnuz && code == 0) return 0;
+  return code | (copysign(1.0, value) < 0 ? 0x80 : 0);
+}
+
+// ---------------------------------------------------------------------------- one of the kinds
+
+struct Number {
+  double f;
+  long long z;
+  bool floating;
+};
+
+HAL_DEVICE Number read(int dtype, const unsigned char* from, long long i) {
+  if (is_f8(dtype)) return {f8_value(dtype, *reach(from + i)), 0, true};
+  if (is_float(dtype)) return {load_float(dtype, from, i), 0, true};
+  return {0, load_int(dtype, from, i), false};
+}
+
+HAL_DEVICE double as_float(const Map& p, const Number& x) {
+  return x.floating ? x.f : int_to_float(p.out_dtype, x.z, is_unsigned(p.dtype));
+}
+
+HAL_DEVICE void write(const Map& p, const Number& x, unsigned char* to, long long i) {
+  if (is_float(p.out_dtype)) {
+    store_float(p.out_dtype, to, i, as_float(p, x));
+  } else if (is_f8(p.out_dtype)) {
+    *reach(to + i) = (unsigned char)f8_code(p.out_dtype, as_float(p, x), p.fn == ANYHAL_OVERFLOW_SATURATE);
+  } else {
+    store_int(p.out_dtype, to, i, x.floating ? float_to_int(p.out_dtype, x.f) : x.z);
+  }
+}
+
 HAL_KERNEL(anyhal_cast, Map) {
   HAL_EACH(i, p.walk.count) {
     const Place place = locate(p.walk, p.side, i);
-    const unsigned char* from = data_of(p, 0);
-    if (is_float(p.dtype)) {
-      const double x = load_float(p.dtype, from, place.at[0]);
-      if (is_float(p.out_dtype)) {
-        store_float(p.out_dtype, p.side[1].data, place.at[1], x);
-      } else {
-        store_int(p.out_dtype, p.side[1].data, place.at[1], float_to_int(p.out_dtype, x));
-      }
-      continue;
-    }
-    const long long x = load_int(p.dtype, from, place.at[0]);
-    if (is_float(p.out_dtype)) {
-      store_float(p.out_dtype, p.side[1].data, place.at[1],
-                  int_to_float(p.out_dtype, x, is_unsigned(p.dtype)));
+    write(p, read(p.dtype, data_of(p, 0), place.at[0]), p.side[1].data, place.at[1]);
+  }
+}
+
+// ---------------------------------------------------------------------------- packed integers
+
+// A thread takes a pair, the first in the low nibble: two may not write one byte.
+HAL_DEVICE Number read_nibble(int dtype, const unsigned char* from, long long i, int second) {
+  const int byte = *reach(from + i), nibble = second ? byte >> 4 : byte & 15;
+  return {0, dtype == kI4 ? (nibble ^ 8) - 8 : nibble, false};
+}
+
+HAL_DEVICE int nibble_of(int dtype, const Number& x) {
+  if (!x.floating) return (int)x.z & 15;
+  if (x.f != x.f) return 0;
+  const double least = dtype == kI4 ? -8 : 0, most = dtype == kI4 ? 7 : 15;
+  return (int)(x.f < least ? least : x.f > most ? most : x.f) & 15;
+}
+
+HAL_KERNEL(anyhal_cast_pairs, Map) {
+  HAL_EACH(i, p.walk.count) {
+    const Place place = locate(p.walk, p.side, i);
+    Number x[2];
+    for (int k = 0; k < 2; ++k)
+      x[k] = p.dtype == kI4 || p.dtype == kU4
+                 ? read_nibble(p.dtype, p.side[0].data, place.at[0], k)
+                 : read(p.dtype, p.side[0].data, place.at[0] + k * p.pair[0]);
+    if (p.out_dtype == kI4 || p.out_dtype == kU4) {
+      *reach(p.side[1].data + place.at[1]) = (unsigned char)(
+          nibble_of(p.out_dtype, x[0]) | nibble_of(p.out_dtype, x[1]) << 4);
     } else {
-      store_int(p.out_dtype, p.side[1].data, place.at[1], x);
+      for (int k = 0; k < 2; ++k) write(p, x[k], p.side[1].data, place.at[1] + k * p.pair[1]);
     }
   }
 }

@@ -24,8 +24,14 @@ enum Dtype : int {
   kU16 = 11,
   kU8 = 12,
   kBool = 13,
+  kE4M3FN = 14,
+  kE5M2 = 15,
+  kE4M3FNUZ = 16,
+  kE5M2FNUZ = 17,
   kQ4_1 = 64,
   kQ8_0 = 65,
+  kI4 = 66,
+  kU4 = 67,
   kQ4_0 = 68,
   kQ4_K = 69,
   kQ6_K = 70,
@@ -65,6 +71,7 @@ struct Map {
   int index_dtype;       // gather
   unsigned char value[kSides][8];
   long long axis_stride, limit;  // gather: of the operand, in units
+  long long pair[2];             // cast of packed integers: how far the second of a pair is
   KernelFault* fault;
   unsigned long long tag;
 };
