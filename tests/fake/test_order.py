@@ -164,6 +164,21 @@ def test_a_late_failure_reaches_whoever_reads_it(fake: Fake, on: Fake) -> None:
         np.testing.assert_array_equal(good.numpy(), vector(2))
 
 
+def test_what_a_failure_touched_is_new_when_it_is_used_again(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async; late_failure=1")
+    with on(device):
+        x = hal.asarray(np.ones((2, 2, 3, 8), np.float32))
+        y = hal.rms_norm(x, eps=1e-5)  # in parts, with constants; the first part fails
+        with pytest.raises(hal.ExecutionFailedError):
+            y.numpy()
+        del x, y
+        for n in (1, 2, 16, 96, 160, 200, 300, 1000):  # staging memory is handed out again
+            np.testing.assert_array_equal(hal.asarray(vector(n, n)).numpy(), vector(n, n))
+        x = hal.asarray(np.ones((2, 2, 3, 8), np.float32))
+        again = hal.rms_norm(x, eps=1e-5)  # the same plan with the same constants
+        np.testing.assert_allclose(again.numpy(), np.ones((2, 2, 3, 8)), rtol=1e-4)
+
+
 def test_a_wait_has_a_limit(fake: Fake, on: Fake) -> None:
     device = fake("mode=async; hang=binary")
     with on(device):
