@@ -104,14 +104,15 @@ anyhal_status device_list(anyhal_self* handle, anyhal_device_info* infos, uint32
   });
 }
 
-void give_back(Device& device) {
+// All that the device holds, whatever fails on the way; the first failure.
+CUresult give_back(Device& device) {
   const Driver& driver = device.driver();
-  for (const auto& [op, module] : device.modules) driver.cuModuleUnload(module);
-  device.modules.clear();
+  CUresult code = CUDA_SUCCESS;
+  const auto keep = [&](CUresult next) { code = code == CUDA_SUCCESS ? next : code; };
+  for (const auto& [op, module] : device.modules) keep(driver.cuModuleUnload(module));
   if (device.blas != nullptr) device.self->blas.cublasLtDestroy(device.blas);
-  if (device.faults != nullptr) driver.cuMemFreeHost(device.faults);
-  device.blas = nullptr;
-  device.faults = nullptr;
+  if (device.faults != nullptr) keep(driver.cuMemFreeHost(device.faults));
+  return code;
 }
 
 void open(Device& device) {
@@ -251,18 +252,20 @@ anyhal_status op_enqueue(anyhal_queue* queue_handle, anyhal_plan* plan_handle,
 // ----------------------------------------------------------------------- life of the objects
 
 void end_device(Device& device, bool abandon) {
+  CUresult code = CUDA_SUCCESS;
   if (!abandon) {
     {
       Current current(device);
-      give_back(device);
+      code = give_back(device);
     }
-    check(device, device.driver().cuDevicePrimaryCtxRelease_v2(device.number),
-          "cuDevicePrimaryCtxRelease_v2");
+    const CUresult released = device.driver().cuDevicePrimaryCtxRelease_v2(device.number);
+    if (code == CUDA_SUCCESS) code = released;
   }
   device.modules.clear();
   device.blas = nullptr;
   device.faults = nullptr;
   device.context = nullptr;
+  check(device, code, "closing the device");
 }
 
 void end_plan(Plan* plan, bool abandon) {

@@ -47,14 +47,15 @@ struct Device {
   std::map<std::string, CUmodule> modules;  // by op, loaded when first prepared
   KernelFault* faults = nullptr;             // pinned; see take_fault
   std::vector<uint32_t> free_faults;
-  std::mutex mutex;  // guards the three above and `loss`
+  std::mutex mutex;  // guards the three above and the two below
   std::atomic<bool> lost{false};
   std::string loss;
+  int64_t loss_code = 0;
 
   const Driver& driver() const { return self->driver; }
   // Throws when the device is lost or this is a forked child.
   void admit();
-  void lose(const std::string& text);
+  void lose(CUresult code, const std::string& text);
 };
 
 enum class Origin { kAllocated, kGrown, kPinned, kRegistered, kForeign };

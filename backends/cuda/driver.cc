@@ -129,17 +129,16 @@ void check(const Driver& driver, CUresult code, const char* what) {
 void check(Device& device, CUresult code, const char* what) {
   if (code == CUDA_SUCCESS) return;
   if (is_sticky(code)) {
-    device.lose(sentence(device.driver(), code, what));
-    std::unique_lock lock(device.mutex);
-    throw Fault(ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_NONE, code, device.loss);
+    device.lose(code, sentence(device.driver(), code, what));
+    device.admit();
   }
   check(device.driver(), code, what);
 }
 
 // The first failure is the one that everybody hears of, whatever the driver says afterwards.
-void Device::lose(const std::string& text) {
+void Device::lose(CUresult code, const std::string& text) {
   std::unique_lock lock(mutex);
-  if (!lost.load()) loss = text;
+  if (!lost.load()) loss = text, loss_code = code;
   lost.store(true);
 }
 
@@ -149,7 +148,7 @@ void Device::admit() {
                 "this process was forked after the driver was opened; start a new one with exec");
   if (!lost.load(std::memory_order_acquire)) return;
   std::unique_lock lock(mutex);
-  throw Fault(ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_NONE, 0, loss);
+  throw Fault(ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_NONE, loss_code, loss);
 }
 
 Current::Current(Device& device) : driver_(device.driver()) {

@@ -77,8 +77,8 @@ void end_block(Block* block, bool abandon) {
       break;
     case Origin::kGrown:
       keep(driver.cuMemUnmap(block->base, block->bytes));
+      if (code == CUDA_SUCCESS) keep(driver.cuMemAddressFree(block->base, block->bytes));
       keep(driver.cuMemRelease(block->handle));
-      keep(driver.cuMemAddressFree(block->base, block->bytes));
       break;
     case Origin::kPinned:
       keep(driver.cuMemFreeHost(reinterpret_cast<void*>(block->base)));

@@ -47,6 +47,7 @@ void report(const Queue& queue, anyhal_queue_state* state) {
 
 // Whether the value is reached. Throws when it never will be.
 bool reached(Queue& queue, uint64_t value) {
+  queue.device->admit();
   std::unique_lock lock(queue.mutex);
   if (queue.completed >= value) return true;
   if (value > queue.signalled && queue.status == ANYHAL_STATUS_OK)

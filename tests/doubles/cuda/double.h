@@ -115,7 +115,7 @@ struct World {
   std::vector<Failure> failures;
   uint64_t seed = 0;
   int version = 12040;
-  bool peers = true, growth = true;
+  bool peers = true, growth = true, waits = true;
   std::string log_path, report_path;
   std::map<std::string, uint64_t> calls, runs;
   std::vector<std::string> log;

@@ -36,8 +36,12 @@ DOUBLE_EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureM
 }
 
 DOUBLE_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* out) {
-  DOUBLE_ENTER(cuStreamEndCapture, true);
+  std::unique_lock lock(world().mutex);
   *out = nullptr;
+  if (CUresult early = enter("cuStreamEndCapture", true); early != CUDA_SUCCESS) {
+    if (is_live(stream) && stream->capture) end_capture(stream);  // it ends, however it ends
+    return early;
+  }
   if (!is_live(stream) || !stream->capture)
     return violation("cuStreamEndCapture without a begin", CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
   Capture& capture = *stream->capture;

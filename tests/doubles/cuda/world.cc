@@ -3,6 +3,7 @@
 //
 // CUDA_DOUBLE is the script, parts separated by ';':
 //   devices=sm_90,sm_80   memory=8GiB   version=12040   peers=0   growth=0   seed=7
+//   nowait=1                    waits on events pass at once, to see that tests would notice
 //   fail=cuMemAlloc_v2@3:2      the 3rd call answers 2, out of memory; "@3+" means from there on
 //   fault=anyhal_copy@1:700     the 1st run of that kernel fails when it is reached
 //   log=FILE   report=FILE      written at exit
@@ -60,6 +61,7 @@ void read_script(World& w) {
     if (key == "version") w.version = std::atoi(value.c_str());
     if (key == "peers") w.peers = value != "0";
     if (key == "growth") w.growth = value != "0";
+    if (key == "nowait") w.waits = value == "0";
     if (key == "seed") w.seed = std::strtoull(value.c_str(), nullptr, 10);
     if (key == "fail" || key == "fault") w.failures.push_back(failure_of(value));
     if (key == "log") w.log_path = value;
