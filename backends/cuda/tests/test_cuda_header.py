@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import cuda_bundle
-from conftest import CUDA, ROOT, need
+from simulated import CUDA, ROOT, need
 
 # Compares a function type of ours with the toolkit's, parameter by parameter: sizes and pointers.
 CHECK = """// Written by test_cuda_header.py.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import CUDA, Double, Report
+from simulated import CUDA, Double, Report
 
 Run = Callable[..., Report]
 SCALE = ".version 8.1\n.target sm_80\n.visible .entry scale(\n"
