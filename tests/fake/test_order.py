@@ -40,6 +40,19 @@ def test_program_order_holds_across_queues(fake: Fake, on: Fake, mode: str) -> N
         np.testing.assert_array_equal(x.numpy(), vector(1))
 
 
+def test_queues_that_wait_for_each_other_in_turns(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async; delay=50us")
+    with on(device):
+        queues = [hal.Queue(device), hal.Queue(device)]
+        x = hal.asarray(vector(1, 96))
+        for step in range(400):
+            with hal.use(queue=queues[step % 2]):
+                hal.add(x, 1.0, out=x)
+            if step % 7 == 0:
+                np.testing.assert_array_equal(x.numpy(), vector(2 + step, 96))
+        np.testing.assert_array_equal(x.numpy(), vector(401, 96))
+
+
 def test_str_01_without_a_queue_the_scopes_is_used(fake: Fake, on: Fake) -> None:
     device = fake("mode=async; delay=1ms")
     side = hal.Queue(device)
