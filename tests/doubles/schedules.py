@@ -3,8 +3,8 @@ order. SPDX-License-Identifier: Apache-2.0
 
     python tests/doubles/schedules.py --count 2000 --seed 1
 
-Producers and consumers stand on two queues of the simulated CUDA driver (ANYHAL_CUDA_DRIVER) and on
-the scriptable backend, which puts work off as long as the contract allows.
+Producers and consumers stand on two queues of the simulated CUDA driver and on two of the
+scriptable backend, which puts work off as long as the contract allows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import os
 import random
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
 
 LENGTH = 96
 
@@ -77,13 +80,13 @@ class Program:
         return f"{found[0]} and {found[-1]} on {self.device} instead of {self.value}"
 
 
-def run_schedules(count: int, seed: int) -> list[str]:
-    """Runs that many programs, several at a time in one process; what was wrong."""
-    os.environ.setdefault("CUDA_DOUBLE", f"seed={seed}")
+def run_schedules(count: int, seed: int, script: str = "") -> list[str]:
+    """Runs that many programs; what was wrong. `script` says more to the simulated driver."""
+    os.environ["CUDA_DOUBLE"] = f"seed={seed}; {script}"
     import anyhal as hal
 
-    script = "mode=async; delay=30us"
-    (scripted,) = hal.load_backend("fake", instance=f"fake_{seed}", settings={"script": script})
+    late = {"script": "mode=async; delay=30us"}
+    (scripted,) = hal.load_backend("fake", instance=f"fake_{seed}", settings=late)
     devices = [hal.device("cuda:0"), scripted]
     scope = hal.use(allow_uncertified=("fake", scripted.name.split(":")[0]))
     wrong = []
@@ -95,11 +98,24 @@ def run_schedules(count: int, seed: int) -> list[str]:
     return wrong
 
 
+def find_double() -> None:
+    """The variable that names the double, or the double built anew."""
+    if "ANYHAL_CUDA_DRIVER" in os.environ:
+        return
+    sys.path.insert(0, str(ROOT / "backends" / "cuda" / "tests"))
+    from simulated import build_double
+
+    folder = ROOT / "build" / "cuda-double"
+    build_double(folder)
+    os.environ["ANYHAL_CUDA_DRIVER"] = str(folder)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    find_double()
     started = time.monotonic()
     wrong = run_schedules(given.count, given.seed)
     print("\n".join(wrong[:20]))
