@@ -116,7 +116,9 @@ def build(out: Path, nvrtc: Path | None = None) -> dict[str, object]:
     for source in sources:
         for ending, architecture in TARGETS.items():
             code = compiler.compile(source, architecture)
-            (out / f"{source.stem}.{ending}").write_bytes(code.rstrip(b"\0") if ending == "ptx" else code)
+            (out / f"{source.stem}.{ending}").write_bytes(
+                code.rstrip(b"\0") if ending == "ptx" else code
+            )
     about: dict[str, object] = {
         "compiler": f"NVRTC {compiler.version}",
         "sources_sha256": digest.hexdigest(),

@@ -118,8 +118,7 @@ Answer cast_fits(const Desc& desc) {
   if (!count.yes()) return count;
   const uint32_t x = sdk::operand(desc, 0).dtype, out = sdk::output(desc).dtype;
   const int32_t overflow = sdk::attributes<anyhal_attrs_cast>(desc).overflow;
-  const bool stated =
-      overflow == ANYHAL_OVERFLOW_SATURATE || overflow == ANYHAL_OVERFLOW_NONFINITE;
+  const bool stated = overflow == ANYHAL_OVERFLOW_SATURATE || overflow == ANYHAL_OVERFLOW_NONFINITE;
   if (sdk::kF8.has(out) ? !stated : overflow != 0 && overflow != ANYHAL_OVERFLOW_UNSTATED)
     return sdk::no(ANYHAL_REASON_ATTRIBUTE, "overflow must be stated for 8-bit floats alone");
   const bool blocks = sdk::kBlocks.has(x);
@@ -188,9 +187,9 @@ Answer reduce_fits(const Desc& desc) {
   if (a.fn >= ANYHAL_REDUCE_FN_ANY) takes = sdk::kBool;
   const bool widens = (a.fn == ANYHAL_REDUCE_FN_SUM || a.fn == ANYHAL_REDUCE_FN_PROD) &&
                       sdk::kInts.has(x.dtype) && sdk::kInts.has(out.dtype);
-  const Answer dtypes = first_no({dtype_in(desc, 0, takes),
-                                  widens ? sdk::yes() : dtype_like(desc, 1, 0),
-                                  not_inline(desc, 0), alias_in(desc, 0)});
+  const Answer dtypes =
+      first_no({dtype_in(desc, 0, takes), widens ? sdk::yes() : dtype_like(desc, 1, 0),
+                not_inline(desc, 0), alias_in(desc, 0)});
   if (!dtypes.yes()) return dtypes;
   if (out.rank != x.rank || a.axes >> x.rank != 0) return sdk::invalid("the axes do not fit");
   bool outputs = true, nothing = false;

@@ -63,35 +63,35 @@ struct cublasLtMatmulHeuristicResult {
   int reserved[4];
 };
 
-#define HAL_CUBLASLT_FUNCTIONS(X)                                                                 \
-  X(cublasLtCreate, cublasStatus, (cublasLtHandle * handle))                                      \
-  X(cublasLtDestroy, cublasStatus, (cublasLtHandle handle))                                       \
-  X(cublasLtGetVersion, size_t, ())                                                               \
-  X(cublasLtMatmulDescCreate, cublasStatus,                                                       \
-    (cublasLtMatmulDesc * desc, cublasComputeType compute, cudaDataType scale))                   \
-  X(cublasLtMatmulDescDestroy, cublasStatus, (cublasLtMatmulDesc desc))                           \
-  X(cublasLtMatmulDescSetAttribute, cublasStatus,                                                 \
-    (cublasLtMatmulDesc desc, int32_t attribute, const void* value, size_t bytes))                \
-  X(cublasLtMatrixLayoutCreate, cublasStatus,                                                     \
-    (cublasLtMatrixLayout * layout, cudaDataType type, uint64_t rows, uint64_t columns,           \
-     int64_t leading))                                                                            \
-  X(cublasLtMatrixLayoutDestroy, cublasStatus, (cublasLtMatrixLayout layout))                     \
-  X(cublasLtMatrixLayoutSetAttribute, cublasStatus,                                               \
-    (cublasLtMatrixLayout layout, int32_t attribute, const void* value, size_t bytes))            \
-  X(cublasLtMatmulPreferenceCreate, cublasStatus, (cublasLtMatmulPreference * preference))        \
-  X(cublasLtMatmulPreferenceDestroy, cublasStatus, (cublasLtMatmulPreference preference))         \
-  X(cublasLtMatmulPreferenceSetAttribute, cublasStatus,                                           \
-    (cublasLtMatmulPreference preference, int32_t attribute, const void* value, size_t bytes))    \
-  X(cublasLtMatmulAlgoGetHeuristic, cublasStatus,                                                 \
-    (cublasLtHandle handle, cublasLtMatmulDesc desc, cublasLtMatrixLayout a,                      \
-     cublasLtMatrixLayout b, cublasLtMatrixLayout c, cublasLtMatrixLayout d,                      \
-     cublasLtMatmulPreference preference, int wanted, cublasLtMatmulHeuristicResult * results,    \
-     int* found))                                                                                 \
-  X(cublasLtMatmul, cublasStatus,                                                                 \
-    (cublasLtHandle handle, cublasLtMatmulDesc desc, const void* alpha, const void* a,            \
-     cublasLtMatrixLayout a_layout, const void* b, cublasLtMatrixLayout b_layout,                 \
-     const void* beta, const void* c, cublasLtMatrixLayout c_layout, void* d,                     \
-     cublasLtMatrixLayout d_layout, const cublasLtMatmulAlgo* algo, void* workspace,              \
+#define HAL_CUBLASLT_FUNCTIONS(X)                                                              \
+  X(cublasLtCreate, cublasStatus, (cublasLtHandle * handle))                                   \
+  X(cublasLtDestroy, cublasStatus, (cublasLtHandle handle))                                    \
+  X(cublasLtGetVersion, size_t, ())                                                            \
+  X(cublasLtMatmulDescCreate, cublasStatus,                                                    \
+    (cublasLtMatmulDesc * desc, cublasComputeType compute, cudaDataType scale))                \
+  X(cublasLtMatmulDescDestroy, cublasStatus, (cublasLtMatmulDesc desc))                        \
+  X(cublasLtMatmulDescSetAttribute, cublasStatus,                                              \
+    (cublasLtMatmulDesc desc, int32_t attribute, const void* value, size_t bytes))             \
+  X(cublasLtMatrixLayoutCreate, cublasStatus,                                                  \
+    (cublasLtMatrixLayout * layout, cudaDataType type, uint64_t rows, uint64_t columns,        \
+     int64_t leading))                                                                         \
+  X(cublasLtMatrixLayoutDestroy, cublasStatus, (cublasLtMatrixLayout layout))                  \
+  X(cublasLtMatrixLayoutSetAttribute, cublasStatus,                                            \
+    (cublasLtMatrixLayout layout, int32_t attribute, const void* value, size_t bytes))         \
+  X(cublasLtMatmulPreferenceCreate, cublasStatus, (cublasLtMatmulPreference * preference))     \
+  X(cublasLtMatmulPreferenceDestroy, cublasStatus, (cublasLtMatmulPreference preference))      \
+  X(cublasLtMatmulPreferenceSetAttribute, cublasStatus,                                        \
+    (cublasLtMatmulPreference preference, int32_t attribute, const void* value, size_t bytes)) \
+  X(cublasLtMatmulAlgoGetHeuristic, cublasStatus,                                              \
+    (cublasLtHandle handle, cublasLtMatmulDesc desc, cublasLtMatrixLayout a,                   \
+     cublasLtMatrixLayout b, cublasLtMatrixLayout c, cublasLtMatrixLayout d,                   \
+     cublasLtMatmulPreference preference, int wanted, cublasLtMatmulHeuristicResult* results,  \
+     int* found))                                                                              \
+  X(cublasLtMatmul, cublasStatus,                                                              \
+    (cublasLtHandle handle, cublasLtMatmulDesc desc, const void* alpha, const void* a,         \
+     cublasLtMatrixLayout a_layout, const void* b, cublasLtMatrixLayout b_layout,              \
+     const void* beta, const void* c, cublasLtMatrixLayout c_layout, void* d,                  \
+     cublasLtMatrixLayout d_layout, const cublasLtMatmulAlgo* algo, void* workspace,           \
      size_t workspace_bytes, CUstream stream))
 
 struct CublasLt {

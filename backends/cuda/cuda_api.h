@@ -158,74 +158,72 @@ struct CUgraphExecUpdateResultInfo {
 // ----------------------------------------------------------------------------------- functions
 
 // X(symbol, parameters): all answer CUresult, and all are required of a driver.
-#define HAL_CUDA_FUNCTIONS(X)                                                                     \
-  X(cuInit, (unsigned flags))                                                                     \
-  X(cuDriverGetVersion, (int* version))                                                           \
-  X(cuGetErrorName, (CUresult error, const char** text))                                          \
-  X(cuDeviceGetCount, (int* count))                                                               \
-  X(cuDeviceGet, (CUdevice * device, int ordinal))                                                \
-  X(cuDeviceGetName, (char* name, int length, CUdevice device))                                   \
-  X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                         \
-  X(cuDeviceTotalMem_v2, (size_t* bytes, CUdevice device))                                        \
-  X(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device))            \
-  X(cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer))                            \
-  X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                             \
-  X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                              \
-  X(cuCtxSetCurrent, (CUcontext context))                                                         \
-  X(cuCtxGetCurrent, (CUcontext * context))                                                       \
-  X(cuCtxGetStreamPriorityRange, (int* least, int* greatest))                                     \
-  X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))                                      \
-  X(cuMemGetInfo_v2, (size_t* free, size_t* total))                                               \
-  X(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                                         \
-  X(cuMemFree_v2, (CUdeviceptr pointer))                                                          \
-  X(cuMemHostAlloc, (void** pointer, size_t bytes, unsigned flags))                               \
-  X(cuMemFreeHost, (void* pointer))                                                               \
-  X(cuMemHostRegister_v2, (void* pointer, size_t bytes, unsigned flags))                          \
-  X(cuMemHostUnregister, (void* pointer))                                                         \
-  X(cuMemGetAllocationGranularity, (size_t* bytes, const CUmemAllocationProp* prop,               \
-                                    CUmemAllocationGranularity_flags flags))                      \
-  X(cuMemAddressReserve, (CUdeviceptr * pointer, size_t bytes, size_t alignment,                  \
-                          CUdeviceptr at, unsigned long long flags))                              \
-  X(cuMemAddressFree, (CUdeviceptr pointer, size_t bytes))                                        \
-  X(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,                            \
-                  const CUmemAllocationProp* prop, unsigned long long flags))                     \
-  X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                          \
-  X(cuMemMap, (CUdeviceptr pointer, size_t bytes, size_t offset,                                  \
-               CUmemGenericAllocationHandle handle, unsigned long long flags))                    \
-  X(cuMemUnmap, (CUdeviceptr pointer, size_t bytes))                                              \
-  X(cuMemSetAccess,                                                                               \
-    (CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc* access, size_t count))             \
-  X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))             \
-  X(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from,                   \
-                        CUcontext from_context, size_t bytes, CUstream stream))                   \
-  X(cuMemsetD8Async, (CUdeviceptr pointer, unsigned char value, size_t count, CUstream stream))   \
-  X(cuMemsetD16Async, (CUdeviceptr pointer, unsigned short value, size_t count, CUstream stream)) \
-  X(cuMemsetD32Async, (CUdeviceptr pointer, unsigned value, size_t count, CUstream stream))       \
-  X(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority))                \
-  X(cuStreamDestroy_v2, (CUstream stream))                                                        \
-  X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                          \
-  X(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                         \
-  X(cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                       \
-  X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))                       \
-  X(cuEventCreate, (CUevent * event, unsigned flags))                                             \
-  X(cuEventDestroy_v2, (CUevent event))                                                           \
-  X(cuEventRecord, (CUevent event, CUstream stream))                                              \
-  X(cuEventQuery, (CUevent event))                                                                \
-  X(cuEventElapsedTime, (float* milliseconds, CUevent begin, CUevent end))                        \
-  X(cuModuleLoadDataEx, (CUmodule * module, const void* image, unsigned count,                    \
-                         CUjit_option* options, void** values))                                   \
-  X(cuModuleUnload, (CUmodule module))                                                            \
-  X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))              \
-  X(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value))         \
-  X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,      \
-                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, \
-                     CUstream stream, void** parameters, void** extra))                           \
-  X(cuGraphInstantiateWithFlags,                                                                  \
-    (CUgraphExec * exec, CUgraph graph, unsigned long long flags))                                \
-  X(cuGraphExecUpdate_v2,                                                                         \
-    (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo * result))                      \
-  X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                           \
-  X(cuGraphExecDestroy, (CUgraphExec exec))                                                       \
+#define HAL_CUDA_FUNCTIONS(X)                                                                      \
+  X(cuInit, (unsigned flags))                                                                      \
+  X(cuDriverGetVersion, (int* version))                                                            \
+  X(cuGetErrorName, (CUresult error, const char** text))                                           \
+  X(cuDeviceGetCount, (int* count))                                                                \
+  X(cuDeviceGet, (CUdevice * device, int ordinal))                                                 \
+  X(cuDeviceGetName, (char* name, int length, CUdevice device))                                    \
+  X(cuDeviceGetUuid_v2, (CUuuid * uuid, CUdevice device))                                          \
+  X(cuDeviceTotalMem_v2, (size_t* bytes, CUdevice device))                                         \
+  X(cuDeviceGetAttribute, (int* value, CUdevice_attribute attribute, CUdevice device))             \
+  X(cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer))                             \
+  X(cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device))                              \
+  X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                               \
+  X(cuCtxSetCurrent, (CUcontext context))                                                          \
+  X(cuCtxGetCurrent, (CUcontext * context))                                                        \
+  X(cuCtxGetStreamPriorityRange, (int* least, int* greatest))                                      \
+  X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))                                       \
+  X(cuMemGetInfo_v2, (size_t* free, size_t* total))                                                \
+  X(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                                          \
+  X(cuMemFree_v2, (CUdeviceptr pointer))                                                           \
+  X(cuMemHostAlloc, (void** pointer, size_t bytes, unsigned flags))                                \
+  X(cuMemFreeHost, (void* pointer))                                                                \
+  X(cuMemHostRegister_v2, (void* pointer, size_t bytes, unsigned flags))                           \
+  X(cuMemHostUnregister, (void* pointer))                                                          \
+  X(cuMemGetAllocationGranularity,                                                                 \
+    (size_t* bytes, const CUmemAllocationProp* prop, CUmemAllocationGranularity_flags flags))      \
+  X(cuMemAddressReserve, (CUdeviceptr * pointer, size_t bytes, size_t alignment, CUdeviceptr at,   \
+                          unsigned long long flags))                                               \
+  X(cuMemAddressFree, (CUdeviceptr pointer, size_t bytes))                                         \
+  X(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t bytes,                             \
+                  const CUmemAllocationProp* prop, unsigned long long flags))                      \
+  X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                           \
+  X(cuMemMap, (CUdeviceptr pointer, size_t bytes, size_t offset,                                   \
+               CUmemGenericAllocationHandle handle, unsigned long long flags))                     \
+  X(cuMemUnmap, (CUdeviceptr pointer, size_t bytes))                                               \
+  X(cuMemSetAccess,                                                                                \
+    (CUdeviceptr pointer, size_t bytes, const CUmemAccessDesc* access, size_t count))              \
+  X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))              \
+  X(cuMemcpyPeerAsync, (CUdeviceptr to, CUcontext to_context, CUdeviceptr from,                    \
+                        CUcontext from_context, size_t bytes, CUstream stream))                    \
+  X(cuMemsetD8Async, (CUdeviceptr pointer, unsigned char value, size_t count, CUstream stream))    \
+  X(cuMemsetD16Async, (CUdeviceptr pointer, unsigned short value, size_t count, CUstream stream))  \
+  X(cuMemsetD32Async, (CUdeviceptr pointer, unsigned value, size_t count, CUstream stream))        \
+  X(cuStreamCreateWithPriority, (CUstream * stream, unsigned flags, int priority))                 \
+  X(cuStreamDestroy_v2, (CUstream stream))                                                         \
+  X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                           \
+  X(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                          \
+  X(cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                        \
+  X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))                        \
+  X(cuEventCreate, (CUevent * event, unsigned flags))                                              \
+  X(cuEventDestroy_v2, (CUevent event))                                                            \
+  X(cuEventRecord, (CUevent event, CUstream stream))                                               \
+  X(cuEventQuery, (CUevent event))                                                                 \
+  X(cuEventElapsedTime, (float* milliseconds, CUevent begin, CUevent end))                         \
+  X(cuModuleLoadDataEx,                                                                            \
+    (CUmodule * module, const void* image, unsigned count, CUjit_option* options, void** values))  \
+  X(cuModuleUnload, (CUmodule module))                                                             \
+  X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char* name))               \
+  X(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value))          \
+  X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,       \
+                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,  \
+                     CUstream stream, void** parameters, void** extra))                            \
+  X(cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags))    \
+  X(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo * result)) \
+  X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                            \
+  X(cuGraphExecDestroy, (CUgraphExec exec))                                                        \
   X(cuGraphDestroy, (CUgraph graph))
 
 // The functions of one loaded library, under their symbols' names.

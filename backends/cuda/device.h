@@ -45,7 +45,7 @@ struct Device {
   anyhal_device_info info = {};
   cublasLtHandle blas = nullptr;
   std::map<std::string, CUmodule> modules;  // by op, loaded when first prepared
-  KernelFault* faults = nullptr;             // pinned; see take_fault
+  KernelFault* faults = nullptr;            // pinned; see take_fault
   std::vector<uint32_t> free_faults;
   std::mutex mutex;  // guards the three above and the two below
   std::atomic<bool> lost{false};
@@ -168,6 +168,8 @@ anyhal_status capabilities(const Self& self, void* value, uint64_t* bytes, anyha
 // product.cc
 bool library_takes(const anyhal_op_desc& desc);
 std::unique_ptr<Plan> prepare_product(Device& device, const anyhal_op_desc& desc);
+
+const anyhal_table& the_table();
 
 namespace slots {
 anyhal_status memory_alloc(anyhal_device*, const anyhal_memory_request*, anyhal_memory_block*,

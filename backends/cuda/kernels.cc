@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "device.h"
-#include "sources.inc"  // made by the build: kSources, name and text of every file under kernels/
+#include "sources.h"
 
 namespace hal::cuda {
 namespace {
@@ -27,10 +27,10 @@ struct Nvrtc {
 };
 
 bool load(void* library, Nvrtc* nvrtc) {
-#define HAL_CUDA_NVRTC(name)                                           \
-  if (void* symbol = dlsym(library, #name); symbol != nullptr)         \
-    std::memcpy(&nvrtc->name, &symbol, sizeof symbol);                 \
-  else                                                                 \
+#define HAL_CUDA_NVRTC(name)                                   \
+  if (void* symbol = dlsym(library, #name); symbol != nullptr) \
+    std::memcpy(&nvrtc->name, &symbol, sizeof symbol);         \
+  else                                                         \
     return false;
   HAL_CUDA_NVRTC(nvrtcCreateProgram)
   HAL_CUDA_NVRTC(nvrtcCompileProgram)
@@ -44,8 +44,8 @@ bool load(void* library, Nvrtc* nvrtc) {
 }
 
 const char* source_of(const std::string& name) {
-  for (const auto& source : kSources)
-    if (name == source.name) return source.text;
+  for (int i = 0; i < kSourceCount; ++i)
+    if (name == kSources[i].name) return kSources[i].text;
   return nullptr;
 }
 
@@ -55,11 +55,12 @@ std::string compile(const Self& self, const std::string& op) {
     throw Fault(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MISSING_LIBRARY, 0,
                 "the NVRTC library lacks a function; install nvidia-cuda-nvrtc-cu12");
   std::vector<const char*> names, texts;
-  for (const auto& source : kSources) names.push_back(source.name), texts.push_back(source.text);
+  for (int i = 0; i < kSourceCount; ++i)
+    names.push_back(kSources[i].name), texts.push_back(kSources[i].text);
   Nvrtc::Program program = nullptr;
   const std::string file = op + ".cu";
-  int code = nvrtc.nvrtcCreateProgram(&program, source_of(file), file.c_str(),
-                                      static_cast<int>(names.size()), texts.data(), names.data());
+  int code = nvrtc.nvrtcCreateProgram(&program, source_of(file), file.c_str(), kSourceCount,
+                                      texts.data(), names.data());
   const char* options[] = {"--gpu-architecture=compute_80", "--std=c++17", "--fmad=false",
                            "--device-as-default-execution-space"};
   if (code == 0) code = nvrtc.nvrtcCompileProgram(program, 4, options);

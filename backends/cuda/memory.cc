@@ -150,8 +150,7 @@ anyhal_status memory_import(anyhal_device* handle, const anyhal_memory_import* i
   return guarded(error, [&] {
     Current current(device);
     const uint64_t base = import->handle + import->offset;
-    auto block =
-        std::make_unique<Block>(Block{&device, base, import->bytes, Origin::kForeign, 0});
+    auto block = std::make_unique<Block>(Block{&device, base, import->bytes, Origin::kForeign, 0});
     if (import->type == ANYHAL_IMPORT_HOST_POINTER) {
       block->origin = Origin::kRegistered;
       HAL_CUDA(device, cuMemHostRegister_v2, reinterpret_cast<void*>(base), import->bytes,

@@ -18,25 +18,22 @@ constexpr sdk::Dtypes kFactors =
 constexpr sdk::Promise kRelaxed = {1u << ANYHAL_ACCUMULATE_TF32 | 1u << ANYHAL_ACCUMULATE_BF16,
                                    1u << ANYHAL_DETERMINISM_BATCH_INVARIANT};
 
-#define HAL_CUDA_ROWS(matmul_promise)                                                              \
-  {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, nullptr, nullptr, sdk::kExact},            \
-      {ANYHAL_OP_FILL, "fill", 1, sdk::kStored, kNone, fill_fits, nullptr, nullptr, sdk::kExact},  \
-      {ANYHAL_OP_CAST, "cast", 0, sdk::kAny,                                                       \
-       sdk::later_attributes<anyhal_attrs_cast>, cast_fits, nullptr, nullptr, sdk::kExact},        \
-      {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_fits, nullptr},   \
-      {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_fits,         \
-       nullptr},                                                                                   \
-      {ANYHAL_OP_WHERE, "where", 1, sdk::kStored, kNone, where_fits, nullptr, nullptr,             \
-       sdk::kExact},                                                                               \
-      {ANYHAL_OP_REDUCE, "reduce", 0, sdk::kPlain, kHas<anyhal_attrs_reduce>, reduce_fits,         \
-       nullptr},                                                                                   \
-      {ANYHAL_OP_MATMUL, "matmul", 0, kFactors, kNone, matmul_fits, nullptr, nullptr,              \
-       matmul_promise},                                                                            \
-      {ANYHAL_OP_GATHER, "gather", 0, sdk::kAny, kHas<anyhal_attrs_gather>, gather_fits, nullptr,     \
-       nullptr, sdk::kExact},                                                                      \
-  {                                                                                                \
-    ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, sdk::kNumbers, kHas<anyhal_attrs_scatter_add>,        \
-        scatter_add_fits, nullptr                                                                  \
+#define HAL_CUDA_ROWS(matmul_promise)                                                                \
+  {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, nullptr, nullptr, sdk::kExact},           \
+      {ANYHAL_OP_FILL, "fill", 1, sdk::kStored, kNone, fill_fits, nullptr, nullptr, sdk::kExact},    \
+      {ANYHAL_OP_CAST, "cast",  0,       sdk::kAny,  sdk::later_attributes<anyhal_attrs_cast>,       \
+       cast_fits,      nullptr, nullptr, sdk::kExact},                                               \
+      {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_fits, nullptr},     \
+      {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_fits, nullptr}, \
+      {ANYHAL_OP_WHERE, "where", 1, sdk::kStored, kNone, where_fits, nullptr, nullptr, sdk::kExact}, \
+      {ANYHAL_OP_REDUCE, "reduce", 0, sdk::kPlain, kHas<anyhal_attrs_reduce>, reduce_fits, nullptr}, \
+      {ANYHAL_OP_MATMUL, "matmul", 0,       kFactors,      kNone,                                    \
+       matmul_fits,      nullptr,  nullptr, matmul_promise},                                         \
+      {ANYHAL_OP_GATHER, "gather", 0,       sdk::kAny,  kHas<anyhal_attrs_gather>,                   \
+       gather_fits,      nullptr,  nullptr, sdk::kExact},                                            \
+  {                                                                                                  \
+    ANYHAL_OP_SCATTER_ADD, "scatter_add", 0, sdk::kNumbers, kHas<anyhal_attrs_scatter_add>,          \
+        scatter_add_fits, nullptr                                                                    \
   }
 const sdk::Row kWithLibrary[] = {HAL_CUDA_ROWS(kRelaxed)};
 const sdk::Row kWithoutLibrary[] = {HAL_CUDA_ROWS({})};
@@ -222,8 +219,8 @@ std::unique_ptr<Plan> gather_plan(Device& device, const Desc& desc) {
 }
 
 std::unique_ptr<Plan> scatter_plan(Device& device, const Desc& desc) {
-  auto plan = std::make_unique<KernelPlan<Scatter>>(device, desc, "scatter_add",
-                                                    "anyhal_scatter_add");
+  auto plan =
+      std::make_unique<KernelPlan<Scatter>>(device, desc, "scatter_add", "anyhal_scatter_add");
   Scatter& p = plan->params;
   const Tensor &target = sdk::operand(desc, 0), &indices = sdk::operand(desc, 1);
   const Tensor &updates = sdk::operand(desc, 2), &out = sdk::output(desc);
@@ -234,8 +231,8 @@ std::unique_ptr<Plan> scatter_plan(Device& device, const Desc& desc) {
   WalkMaker walk(&p.walk, p.side, 4), list(&p.list, p.list_side, 2);
   for (uint32_t d = 0; d < out.rank; ++d) {
     const uint32_t from = d < axis ? d : d + indices.rank - 1;
-    walk.add(out.dims[d], {target.strides[d], d == axis ? 0 : updates.strides[from],
-                           out.strides[d], d == axis ? 1 : 0});
+    walk.add(out.dims[d], {target.strides[d], d == axis ? 0 : updates.strides[from], out.strides[d],
+                           d == axis ? 1 : 0});
   }
   for (uint32_t d = 0; d < indices.rank; ++d)
     list.add(indices.dims[d], {indices.strides[d], updates.strides[axis + d]});
@@ -255,7 +252,8 @@ std::unique_ptr<Plan> kernel_product(Device& device, const Desc& desc) {
   p.dtype = number(a.dtype);
   p.out_dtype = number(out.dtype);
   WalkMaker batch(&p.batch, p.side, 3);
-  for (uint32_t d = 0; d < m; ++d) batch.add(out.dims[d], {a.strides[d], b.strides[d], out.strides[d]});
+  for (uint32_t d = 0; d < m; ++d)
+    batch.add(out.dims[d], {a.strides[d], b.strides[d], out.strides[d]});
   plan->threads(p.batch.count * p.rows * p.columns);
   return plan;
 }

@@ -109,7 +109,8 @@ class ProductPlan final : public Plan {
   // False where the library has no algorithm for it.
   bool prepare(const Desc& desc) {
     const cudaDataType in = type_of(sdk::operand(desc, 0).dtype);
-    HAL_CUBLASLT(cublasLtMatmulDescCreate, &desc_, compute_of(desc), is_double_ ? CUDA_R_64F : CUDA_R_32F);
+    HAL_CUBLASLT(cublasLtMatmulDescCreate, &desc_, compute_of(desc),
+                 is_double_ ? CUDA_R_64F : CUDA_R_32F);
     // A transposed output is the product the other way round.
     const bool swapped = shape_.out.transposed;
     first_ = swapped ? 0 : 1;

@@ -229,8 +229,8 @@ anyhal_status queue_native(anyhal_queue* handle, anyhal_native_fn callback, void
     answer = callback(argument, &native);
   });
   if (status == ANYHAL_STATUS_OK && answer != ANYHAL_STATUS_OK)
-    return sdk::fail(error, answer, ANYHAL_REASON_NONE, "the native callback answered %d; see there",
-                     answer);
+    return sdk::fail(error, answer, ANYHAL_REASON_NONE,
+                     "the native callback answered %d; see there", answer);
   return status;
 }
 

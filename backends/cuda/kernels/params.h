@@ -63,10 +63,10 @@ struct Walk {
 struct Map {
   Walk walk;
   Side side[kSides];
-  int fn;         // of the op's enumeration
-  int dtype;      // of the inputs
-  int out_dtype;  // of the output
-  int bytes;      // of one unit, where a kernel moves bytes and does not read them
+  int fn;                // of the op's enumeration
+  int dtype;             // of the inputs
+  int out_dtype;         // of the output
+  int bytes;             // of one unit, where a kernel moves bytes and does not read them
   unsigned inline_mask;  // bit i: side i is value[i], not memory
   int index_dtype;       // gather
   unsigned char value[kSides][8];

@@ -63,7 +63,9 @@ Run = Callable[..., Report]
 def scenario(double: Double, table: Path, library: Path) -> Run:
     """Runs one scenario of table_driver; its report. Nothing may be left or broken at its end."""
 
-    def run(name: str, *arguments: str, script: str = "", clean: bool = True, **more: str) -> Report:
+    def run(
+        name: str, *arguments: str, script: str = "", clean: bool = True, **more: str
+    ) -> Report:
         command = (str(table), str(library), name, *arguments)
         done = double.run(*command, script=script, timeout=60, **more)
         assert done.returncode == 0, f"{name} {script}: {done.stdout}{done.stderr}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -75,7 +74,7 @@ class Double:
             command,
             env=self.environment(script, **more),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             timeout=timeout,
             check=False,
         )

@@ -1,200 +1,17 @@
 // Calls the CUDA backend's table directly, on the simulated driver: one scenario per run.
 // SPDX-License-Identifier: Apache-2.0
 // Usage: table_driver LIBRARY SCENARIO [ARGUMENTS]; exit 0 when all checks held.
-#include <dlfcn.h>
-
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "anyhal/backend.h"
-#include "anyhal/ops.h"
+#include "everything.h"
+#include "table_host.h"
 
 namespace {
-
-int failures = 0;
-#define CHECK(condition, ...)                                       \
-  do {                                                              \
-    if (!(condition)) {                                             \
-      ++failures;                                                   \
-      std::printf("line %d: %s: ", __LINE__, #condition);           \
-      std::printf(__VA_ARGS__);                                     \
-      std::printf("\n");                                            \
-    }                                                               \
-  } while (false)
-
-constexpr uint64_t kSecond = 1000000000ull;
-
-// One device of the instance, and what tests put on it. Every call's status is kept.
-class Host {
- public:
-  explicit Host(const char* path, uint64_t id = 0) {
-    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) std::printf("%s\n", dlerror()), std::exit(2);
-    auto entry = reinterpret_cast<anyhal_backend_main_fn>(dlsym(library, ANYHAL_ENTRY_SYMBOL));
-    settings_[0] = {"driver", std::getenv("ANYHAL_CUDA_DRIVER")};
-    anyhal_hello hello = {};
-    hello.size = sizeof hello;
-    hello.abi_min = hello.abi_max = ANYHAL_ABI_VERSION;
-    hello.settings = settings_;
-    hello.setting_count = 1;
-    reply.size = sizeof reply;
-    status = entry(&hello, &reply, clear());
-    if (status == ANYHAL_STATUS_OK) open(id);
-  }
-
-  void open(uint64_t id) {
-    uint32_t total = 0;
-    uint64_t block = 0;
-    t = reply.table;
-    status = t->device_list(reply.self, nullptr, 0, &total, clear());
-    if (status == ANYHAL_STATUS_OK)
-      status = t->device_open(reply.self, id, nullptr, 0, &device, &block, clear());
-    if (status != ANYHAL_STATUS_OK) device = nullptr;
-  }
-
-  anyhal_error* clear() {
-    error = {};
-    error.size = sizeof error;
-    return &error;
-  }
-
-  anyhal_ref block(uint64_t bytes, uint32_t kind = 0, void** host = nullptr) {
-    anyhal_memory_request request = {};
-    request.size = sizeof request;
-    request.kind = kind;
-    request.bytes = bytes;
-    anyhal_memory_block made = {};
-    made.size = sizeof made;
-    status = t->memory_alloc(device, &request, &made, clear());
-    if (status != ANYHAL_STATUS_OK) {
-      worst = status;
-      return {0, 0};
-    }
-    if (host != nullptr) *host = reinterpret_cast<void*>(made.host_address);
-    return {made.memory, 0};
-  }
-
-  anyhal_queue* queue() {
-    anyhal_queue* made = nullptr;
-    status = t->queue_create(device, nullptr, &made, clear());
-    return status == ANYHAL_STATUS_OK ? made : nullptr;
-  }
-
-  anyhal_status release(uint32_t kind, uint64_t object, uint32_t flags = 0) {
-    return status = t->release(reply.self, kind, object, flags, clear());
-  }
-  anyhal_status release(anyhal_ref ref) { return release(ANYHAL_OBJECT_MEMORY, ref.memory); }
-  anyhal_status release(anyhal_queue* q) {
-    return release(ANYHAL_OBJECT_QUEUE, reinterpret_cast<uint64_t>(q));
-  }
-  anyhal_status release(anyhal_plan* p) {
-    return release(ANYHAL_OBJECT_PLAN, reinterpret_cast<uint64_t>(p));
-  }
-  anyhal_status close(uint32_t flags = 0) {
-    return release(ANYHAL_OBJECT_DEVICE, reinterpret_cast<uint64_t>(device), flags);
-  }
-
-  // A plan over dense f32 operands; the last dims are the output's.
-  anyhal_plan* plan(uint32_t op, const std::vector<std::vector<int64_t>>& dims,
-                    const void* attributes = nullptr, uint32_t attributes_size = 0,
-                    const anyhal_prepared** prepared = nullptr,
-                    std::vector<uint32_t> dtypes = {}) {
-    std::vector<std::vector<int64_t>> strides = dims;
-    std::vector<anyhal_tensor_desc> tensors(dims.size());
-    for (size_t i = 0; i < dims.size(); ++i) {
-      int64_t step = 1;
-      for (size_t d = dims[i].size(); d-- > 0; step *= dims[i][d]) strides[i][d] = step;
-      anyhal_tensor_desc& x = tensors[i];
-      x = {};
-      x.size = sizeof x;
-      x.dtype = dtypes.empty() ? uint32_t{ANYHAL_DTYPE_F32} : dtypes[i];
-      x.rank = static_cast<uint32_t>(dims[i].size());
-      x.dims = dims[i].data();
-      x.strides = strides[i].data();
-      x.alignment = 256;
-    }
-    anyhal_op_desc desc = {};
-    desc.size = sizeof desc;
-    desc.op = op;
-    desc.operand_count = static_cast<uint32_t>(dims.size());
-    desc.input_count = desc.operand_count - 1;
-    desc.operands = tensors.data();
-    desc.attributes = attributes;
-    desc.attributes_size = attributes_size;
-    anyhal_plan* made = nullptr;
-    const anyhal_prepared* found = nullptr;
-    status = t->op_prepare(device, &desc, &made, &found, clear());
-    if (prepared != nullptr) *prepared = found;
-    return status == ANYHAL_STATUS_OK ? made : nullptr;
-  }
-  anyhal_plan* binary(int32_t fn, int64_t n) {
-    const anyhal_attrs_binary a = {sizeof a, 0, fn, 0};
-    return plan(ANYHAL_OP_BINARY, {{n}, {n}, {n}}, &a, sizeof a);
-  }
-
-  anyhal_status enqueue(anyhal_queue* q, anyhal_plan* p, std::vector<anyhal_ref> refs,
-                        anyhal_ref workspace = {0, 0}, uint64_t tag = 7) {
-    anyhal_call call = {};
-    call.size = sizeof call;
-    call.tag = tag;
-    call.operands = refs.data();
-    call.operand_count = static_cast<uint32_t>(refs.size());
-    call.workspace = workspace;
-    return status = t->op_enqueue(q, p, &call, clear());
-  }
-  anyhal_status copy(anyhal_queue* q, anyhal_ref to, anyhal_ref from, uint64_t bytes) {
-    const anyhal_copy_region region = {to, from, bytes};
-    return status = t->queue_copy(q, &region, 1, clear());
-  }
-  anyhal_status wait(anyhal_queue* q, uint64_t value, uint64_t limit = 20 * kSecond) {
-    state = {};
-    state.size = sizeof state;
-    return status = t->host_wait(q, value, limit, &state, clear());
-  }
-  anyhal_status finish(anyhal_queue* q, uint64_t value) {
-    const anyhal_status signalled = t->queue_signal(q, value, clear());
-    // A failure may be met here already; the waiter learns the same, and where.
-    if (wait(q, value) == ANYHAL_STATUS_OK) status = signalled;
-    return status;
-  }
-
-  anyhal_reply reply = {};
-  const anyhal_table* t = nullptr;
-  anyhal_device* device = nullptr;
-  anyhal_status status = ANYHAL_STATUS_OK;
-  anyhal_status worst = ANYHAL_STATUS_OK;  // of memory_alloc
-  anyhal_error error = {};
-  anyhal_queue_state state = {};
-
- private:
-  anyhal_setting settings_[1];
-};
-
-// Pinned memory of n floats, and device memory beside it.
-struct Floats {
-  Floats(Host& h, int64_t n, float value) : bytes(static_cast<uint64_t>(n) * 4) {
-    void* pointer = nullptr;
-    pinned = h.block(bytes, 1, &pointer);
-    there = h.block(bytes);
-    host = static_cast<float*>(pointer);
-    for (int64_t i = 0; host != nullptr && i < n; ++i) host[i] = value;
-  }
-  void end(Host& h) {
-    if (pinned.memory != 0) h.release(pinned);
-    if (there.memory != 0) h.release(there);
-  }
-  uint64_t bytes;
-  anyhal_ref pinned, there;
-  float* host = nullptr;
-};
-
-// ----------------------------------------------------------------------------------- scenarios
 
 // Up, add, down; then everything is given back.
 void round_trip(Host& h) {
@@ -220,9 +37,8 @@ void graph(Host& h) {
   Floats a(h, n * n, 1), b(h, n * n, 2), product(h, n * n, 0), sum(h, n * n, 0), other(h, n * n, 5);
   anyhal_queue *q = h.queue(), *second = h.queue();
   const anyhal_prepared *prepared = nullptr, *of_product = nullptr;
-  anyhal_plan* matmul =
-      h.plan(ANYHAL_OP_MATMUL, {{n, n}, {n, n}, {n, n}}, nullptr, 0, &of_product);
-  CHECK(matmul != nullptr && of_product->workspace_bytes != 0, "%s", h.error.text);
+  anyhal_plan* matmul = h.plan(ANYHAL_OP_MATMUL, {{n, n}, {n, n}, {n, n}}, nullptr, 0, &of_product);
+  CHECK(matmul != nullptr, "%s", h.error.text);
   anyhal_plan* add = h.binary(ANYHAL_BINARY_FN_ADD, n * n);
   anyhal_graph_value values[4] = {};
   const anyhal_ref refs[] = {a.there, b.there, product.there, sum.there};
@@ -252,7 +68,9 @@ void graph(Host& h) {
   CHECK(h.status == ANYHAL_STATUS_OK, "%s", h.error.text);
   if (recorded == nullptr) return;
   CHECK(prepared->flags == (ANYHAL_PREPARED_SERIAL | ANYHAL_PREPARED_REBIND), "flags");
-  const anyhal_ref workspace = h.block(prepared->workspace_bytes);
+  CHECK(prepared->workspace_bytes == of_product->workspace_bytes, "entries share one workspace");
+  const uint64_t bytes = prepared->workspace_bytes;
+  const anyhal_ref workspace = bytes != 0 ? h.block(bytes) : anyhal_ref{0, 0};
   uint64_t value = 0;
   const auto launch = [&](anyhal_queue* on, Floats& x, float factor) {
     for (int64_t i = 0; i < n * n; ++i) x.host[i] = factor;
@@ -276,7 +94,7 @@ void graph(Host& h) {
   h.status = h.t->graph_prepare(h.device, &desc, &broken, &prepared, &failing, h.clear());
   CHECK(h.status == ANYHAL_STATUS_INVALID_ARGUMENT && failing == 1, "%d at %u", h.status, failing);
   h.release(recorded), h.release(matmul), h.release(add);
-  h.release(workspace);
+  if (bytes != 0) h.release(workspace);
   h.release(q), h.release(second);
   a.end(h), b.end(h), product.end(h), sum.end(h), other.end(h);
 }
@@ -496,80 +314,6 @@ void schedule(Host& h, int rounds) {
   }
   h.release(add), h.release(producer), h.release(consumer);
   x.end(h), y.end(h), one.end(h);
-}
-
-// Everything once, whatever fails: statuses must be typed, nothing may be left, nothing may crash.
-void everything(Host& h) {
-  anyhal_status worst = ANYHAL_STATUS_OK;
-  const auto keep = [&](anyhal_status status) {
-    if (status == ANYHAL_STATUS_OK) return true;
-    if (worst == ANYHAL_STATUS_OK) worst = status;
-    CHECK(h.error.text[0] != 0, "status %d without a text", status);
-    return false;
-  };
-  Floats a(h, 64, 1), b(h, 64, 2), out(h, 64, 0);
-  keep(h.status);
-  const anyhal_ref large = h.block(4 << 20);
-  keep(h.status);
-  anyhal_queue* q = h.queue();
-  keep(h.status);
-  anyhal_queue* q2 = h.queue();
-  keep(h.status);
-  anyhal_plan* add = h.binary(ANYHAL_BINARY_FN_ADD, 64);
-  keep(h.status);
-  const anyhal_prepared* prepared = nullptr;
-  anyhal_plan* matmul = h.plan(ANYHAL_OP_MATMUL, {{8, 8}, {8, 8}, {8, 8}}, nullptr, 0, &prepared);
-  keep(h.status);
-  const anyhal_ref workspace = matmul && prepared->workspace_bytes ? h.block(prepared->workspace_bytes)
-                                                                  : anyhal_ref{0, 0};
-  const bool ready = a.there.memory && b.there.memory && out.there.memory && a.pinned.memory &&
-                     out.pinned.memory && q && add;
-  if (ready) {
-    keep(h.copy(q, a.there, a.pinned, a.bytes));
-    keep(h.t->queue_fill(q, b.there, b.bytes, "\0\0\0\0", 4, h.clear()));
-    keep(h.t->queue_fill(q, out.there, out.bytes, "\1", 1, h.clear()));
-    keep(h.t->queue_fill(q, out.there, out.bytes, "\1\1", 2, h.clear()));
-    keep(h.enqueue(q, add, {a.there, b.there, out.there}));
-    if (matmul && (workspace.memory || prepared->workspace_bytes == 0))
-      keep(h.enqueue(q, matmul, {a.there, b.there, out.there}, workspace));
-    anyhal_graph_value values[3] = {};
-    for (uint32_t i = 0; i < 3; ++i)
-      values[i] = {sizeof values[i], 0, ANYHAL_VALUE_BINDING, i, nullptr,
-                   i == 0 ? a.there : i == 1 ? b.there : out.there};
-    const uint32_t numbers[] = {0, 1, 2};
-    anyhal_graph_entry entry = {};
-    entry.size = sizeof entry;
-    entry.kind = ANYHAL_ENTRY_OP;
-    entry.plan = add, entry.values = numbers, entry.value_count = 3;
-    anyhal_graph_desc desc = {};
-    desc.size = sizeof desc;
-    desc.mode = ANYHAL_GRAPH_RECORD;
-    desc.value_count = desc.binding_count = 3, desc.entry_count = 1;
-    desc.values = values, desc.entries = &entry;
-    anyhal_plan* graph = nullptr;
-    uint32_t failing = 0;
-    if (keep(h.t->graph_prepare(h.device, &desc, &graph, &prepared, &failing, h.clear()))) {
-      keep(h.enqueue(q, graph, {a.there, b.there, out.there}));
-      keep(h.enqueue(q, graph, {b.there, a.there, out.there}));
-      keep(h.finish(q, 1));
-      keep(h.release(graph));
-    }
-    if (keep(h.t->queue_signal(q, 2, h.clear())) && q2)
-      keep(h.t->queue_wait(q2, q, 2, h.clear()));
-    keep(h.wait(q, 2));
-    uint64_t free_bytes = 0, size = sizeof free_bytes;
-    keep(h.t->device_query(h.device, ANYHAL_QUERY_FREE_BYTES, 0, &free_bytes, &size, h.clear()));
-  }
-  if (add) keep(h.release(add));
-  if (matmul) keep(h.release(matmul));
-  if (q) keep(h.release(q));
-  if (q2) keep(h.release(q2));
-  if (workspace.memory) keep(h.release(workspace));
-  if (large.memory) keep(h.release(large));
-  for (anyhal_ref ref : {a.pinned, a.there, b.pinned, b.there, out.pinned, out.there})
-    if (ref.memory) keep(h.release(ref));
-  keep(h.close());
-  std::printf("worst %d\n", worst != ANYHAL_STATUS_OK ? worst : h.worst);
 }
 
 }  // namespace

@@ -10,9 +10,8 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-import pytest
-
 import cuda_bundle
+import pytest
 from simulated import CUDA, ROOT, need
 
 # Compares a function type of ours with the toolkit's, parameter by parameter: sizes and pointers.
@@ -77,7 +76,9 @@ def test_every_number_size_and_prototype_is_the_toolkits(tmp_path: Path) -> None
     saved = [f"constexpr long long k{n} = (long long)({n});" for n in {*numbers, *defined}]
     # cuda.h renames functions by macros; what they mean is kept before ours are read.
     saved += [f"constexpr auto p{f} = &{f.removesuffix('_v2')};" for f in functions]
-    asserts = [f"static_assert((long long)ours::{n} == theirs::k{n});" for n in {*numbers, *defined}]
+    asserts = [
+        f"static_assert((long long)ours::{n} == theirs::k{n});" for n in {*numbers, *defined}
+    ]
     asserts += [f"static_assert(sizeof(::{s}) == sizeof(ours::{s}));" for s in STRUCTURES]
     asserts += [
         f"static_assert(Same<std::remove_const_t<decltype(theirs::p{f})>,"
@@ -109,9 +110,7 @@ def test_every_kernel_compiles_for_every_target(tmp_path: Path) -> None:
         assert (tmp_path / f"{source.stem}.sm_90.cubin").read_bytes()[:4] == b"\x7fELF"
 
 
-def test_a_kernel_that_is_wrong_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = cuda_bundle.find_nvrtc()
     need(library, 'NVRTC is not installed; pip install ".[cuda-test]"')
     assert library is not None

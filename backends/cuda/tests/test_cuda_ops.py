@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulated import ROOT, Report
 
 import anyhal as hal
 from anyhal.conformance.cases import CASES, random_case
 from anyhal.ops import BY_NAME
-from simulated import ROOT, Report
 
 sys.path.insert(0, str(ROOT / "tests" / "ops"))
 sys.path.insert(0, str(ROOT / "tests"))

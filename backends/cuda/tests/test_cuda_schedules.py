@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 
 import pytest
-
 from simulated import ROOT, Double
 
 SCRIPT = str(ROOT / "tests" / "doubles" / "schedules.py")

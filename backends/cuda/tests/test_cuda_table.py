@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from simulated import CUDA, Double, Report
 
 Run = Callable[..., Report]
@@ -66,7 +65,9 @@ def test_producer_and_consumer_under_hostile_timing(scenario: Run, seed: int) ->
     scenario("schedule", "60", script=f"seed={seed}")
 
 
-def test_the_double_catches_a_wait_that_is_missing(double: Double, table: Path, library: Path) -> None:
+def test_the_double_catches_a_wait_that_is_missing(
+    double: Double, table: Path, library: Path
+) -> None:
     """The schedule with the waits answered but not made must be seen to fail."""
     wrong = 0
     for seed in range(1, 6):
@@ -144,9 +145,7 @@ def test_every_entry_point_may_fail(double: Double, table: Path, library: Path) 
 
 
 @pytest.mark.parametrize("name", LIBRARY)
-def test_every_library_call_may_fail(
-    double: Double, table: Path, library: Path, name: str
-) -> None:
+def test_every_library_call_may_fail(double: Double, table: Path, library: Path, name: str) -> None:
     for status in (3, 13, 15):
         done = double.run(
             str(table), str(library), "everything", CUBLASLT_DOUBLE=f"fail={name}@1:{status}"
@@ -161,7 +160,9 @@ def test_every_library_call_may_fail(
 
 
 def test_the_programs_exit_leaves_the_double_in_peace(double: Double) -> None:
-    code = "import anyhal as hal; x = hal.ones((4, 4), device='cuda:0'); print((x @ x).numpy()[0, 0])"
+    code = (
+        "import anyhal as hal; x = hal.ones((4, 4), device='cuda:0'); print((x @ x).numpy()[0, 0])"
+    )
     assert double.python(code) == "4.0\n"
     assert double.report().violations == []
 

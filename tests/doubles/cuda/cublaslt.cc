@@ -67,9 +67,7 @@ struct Product {
   cublasComputeType compute;
 };
 
-uint64_t size_of(cudaDataType type) {
-  return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
-}
+uint64_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
 float half_value(uint16_t h) {
   const int exponent = h >> 10 & 31, fraction = h & 1023;
@@ -128,10 +126,17 @@ std::vector<T> read(const Side& side, uint64_t batch, cublasOperation op, cublas
       const uint64_t from = c * uint64_t(l.leading) + r;
       const uint64_t to = op == CUBLAS_OP_N ? r * l.columns + c : c * l.rows + r;
       switch (l.type) {
-        case CUDA_R_64F: out[to] = T(static_cast<const double*>(bytes)[from]); break;
-        case CUDA_R_16F: out[to] = half_value(static_cast<const uint16_t*>(bytes)[from]); break;
-        case CUDA_R_16BF: out[to] = bfloat_value(static_cast<const uint16_t*>(bytes)[from]); break;
-        default: out[to] = T(rounded(static_cast<const float*>(bytes)[from], compute));
+        case CUDA_R_64F:
+          out[to] = T(static_cast<const double*>(bytes)[from]);
+          break;
+        case CUDA_R_16F:
+          out[to] = half_value(static_cast<const uint16_t*>(bytes)[from]);
+          break;
+        case CUDA_R_16BF:
+          out[to] = bfloat_value(static_cast<const uint16_t*>(bytes)[from]);
+          break;
+        default:
+          out[to] = T(rounded(static_cast<const float*>(bytes)[from], compute));
       }
     }
   }
@@ -141,10 +146,17 @@ std::vector<T> read(const Side& side, uint64_t batch, cublasOperation op, cublas
 void store(const Side& side, uint64_t at, double value) {
   char* to = static_cast<char*>(const_cast<void*>(side.data));
   switch (side.layout.type) {
-    case CUDA_R_64F: reinterpret_cast<double*>(to)[at] = value; break;
-    case CUDA_R_16F: reinterpret_cast<uint16_t*>(to)[at] = half_bits(float(value)); break;
-    case CUDA_R_16BF: reinterpret_cast<uint16_t*>(to)[at] = bfloat_bits(float(value)); break;
-    default: reinterpret_cast<float*>(to)[at] = float(value);
+    case CUDA_R_64F:
+      reinterpret_cast<double*>(to)[at] = value;
+      break;
+    case CUDA_R_16F:
+      reinterpret_cast<uint16_t*>(to)[at] = half_bits(float(value));
+      break;
+    case CUDA_R_16BF:
+      reinterpret_cast<uint16_t*>(to)[at] = bfloat_bits(float(value));
+      break;
+    default:
+      reinterpret_cast<float*>(to)[at] = float(value);
   }
 }
 
@@ -279,16 +291,18 @@ DOUBLE_EXPORT cublasStatus cublasLtMatmulAlgoGetHeuristic(
   return CUBLAS_STATUS_SUCCESS;
 }
 
-DOUBLE_EXPORT cublasStatus cublasLtMatmul(
-    cublasLtHandle, cublasLtMatmulDesc desc, const void*, const void* a,
-    cublasLtMatrixLayout a_layout, const void* b, cublasLtMatrixLayout b_layout, const void*,
-    const void*, cublasLtMatrixLayout, void* d, cublasLtMatrixLayout d_layout,
-    const cublasLtMatmulAlgo* algo, void* workspace, size_t workspace_bytes, CUstream stream) {
+DOUBLE_EXPORT cublasStatus cublasLtMatmul(cublasLtHandle, cublasLtMatmulDesc desc, const void*,
+                                          const void* a, cublasLtMatrixLayout a_layout,
+                                          const void* b, cublasLtMatrixLayout b_layout, const void*,
+                                          const void*, cublasLtMatrixLayout, void* d,
+                                          cublasLtMatrixLayout d_layout,
+                                          const cublasLtMatmulAlgo* algo, void* workspace,
+                                          size_t workspace_bytes, CUstream stream) {
   ENTER(cublasLtMatmul);
   if (algo == nullptr || algo->data[0] != 42 || (workspace_bytes != 0 && workspace == nullptr))
     return CUBLAS_STATUS_INVALID_VALUE;
-  auto* p = new Product{{*a_layout, a}, {*b_layout, b}, {*d_layout, d},
-                        desc->a,        desc->b,        desc->compute};
+  auto* p =
+      new Product{{*a_layout, a}, {*b_layout, b}, {*d_layout, d}, desc->a, desc->b, desc->compute};
   const int code = cuda_double_put(stream, "cublasLtMatmul", run_product, p,
                                    [](void* q) { delete static_cast<Product*>(q); });
   return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -50,20 +50,19 @@ using cuda_double::reach;
 
 #define HAL_DEVICE inline
 #define HAL_SHARED
-#define HAL_KERNEL(name, Params)                                                              \
-  static void name(const Params& p);                                                          \
-  static cuda_double::Kernel name##_entry(                                                    \
-      #name, sizeof(Params), [](const void* q) { name(*static_cast<const Params*>(q)); });    \
+#define HAL_KERNEL(name, Params)                                                           \
+  static void name(const Params& p);                                                       \
+  static cuda_double::Kernel name##_entry(                                                 \
+      #name, sizeof(Params), [](const void* q) { name(*static_cast<const Params*>(q)); }); \
   static void name(const Params& p)
-#define HAL_EACH(i, total)                                                                    \
-  for (long long first = (long long)cuda_double::launch.index * cuda_double::launch.block;    \
-       first < (total);                                                                       \
-       first += (long long)cuda_double::launch.grid * cuda_double::launch.block)              \
-    for (long long i = first, end = first + cuda_double::launch.block < (total)               \
-                                        ? first + cuda_double::launch.block                   \
-                                        : (total);                                            \
+#define HAL_EACH(i, total)                                                                        \
+  for (long long first = (long long)cuda_double::launch.index * cuda_double::launch.block;        \
+       first < (total); first += (long long)cuda_double::launch.grid * cuda_double::launch.block) \
+    for (long long i = first, end = first + cuda_double::launch.block < (total)                   \
+                                        ? first + cuda_double::launch.block                       \
+                                        : (total);                                                \
          i < end; ++i)
-#define HAL_EACH_BLOCK(i, total)                                     \
+#define HAL_EACH_BLOCK(i, total) \
   for (long long i = cuda_double::launch.index; i < (total); i += cuda_double::launch.grid)
 #define HAL_PHASE(t) for (int t = 0; t < (int)cuda_double::launch.block; ++t)
 

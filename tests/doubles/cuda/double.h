@@ -163,8 +163,8 @@ bool known_host(uint64_t address, uint64_t bytes);
 const Kernel* kernel_named(const std::string& name);
 std::string report();
 
-#define DOUBLE_ENTER(name, needs_context)                                        \
-  std::unique_lock lock(cuda_double::world().mutex);                             \
+#define DOUBLE_ENTER(name, needs_context)            \
+  std::unique_lock lock(cuda_double::world().mutex); \
   if (CUresult early = cuda_double::enter(#name, needs_context); early != CUDA_SUCCESS) return early
 
 }  // namespace cuda_double

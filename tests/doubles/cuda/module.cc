@@ -12,13 +12,21 @@ namespace {
 
 Kernel* all_kernels = nullptr;
 
-bool is_machine_code(const std::string& image) { return image.compare(0, 4, "\x7f" "ELF") == 0; }
+bool is_machine_code(const std::string& image) {
+  return image.compare(0, 4,
+                       "\x7f"
+                       "ELF") == 0;
+}
 
 // Where the image ends: PTX at its NUL, an ELF file with its section headers (as ptxas writes them
 // last but for program headers).
 std::string image_of(const void* image) {
   const char* text = static_cast<const char*>(image);
-  if (std::memcmp(text, "\x7f" "ELF", 4) != 0) return text;
+  if (std::memcmp(text,
+                  "\x7f"
+                  "ELF",
+                  4) != 0)
+    return text;
   uint64_t sections, programs;
   uint16_t section_bytes, section_count, program_bytes, program_count;
   std::memcpy(&programs, text + 32, 8);
@@ -53,7 +61,8 @@ CUresult fits(const std::string& image, const Device& device) {
   const int here = device.major * 10 + device.minor;
   if (is_machine_code(image)) {
     const int built = static_cast<unsigned char>(image[48]);  // e_flags, lowest byte
-    return built / 10 == device.major && built <= here ? CUDA_SUCCESS : CUDA_ERROR_NO_BINARY_FOR_GPU;
+    return built / 10 == device.major && built <= here ? CUDA_SUCCESS
+                                                       : CUDA_ERROR_NO_BINARY_FOR_GPU;
   }
   const int built = number_after(image, ".target sm_");
   if (built == 0) return CUDA_ERROR_INVALID_PTX;

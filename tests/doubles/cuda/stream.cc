@@ -199,8 +199,7 @@ DOUBLE_EXPORT CUresult cuEventCreate(CUevent* out, unsigned) {
 
 DOUBLE_EXPORT CUresult cuEventDestroy_v2(CUevent event) {
   DOUBLE_ENTER(cuEventDestroy_v2, true);
-  if (world().events.erase(event) == 0)
-    return violation("cuEventDestroy_v2 of no event, or twice");
+  if (world().events.erase(event) == 0) return violation("cuEventDestroy_v2 of no event, or twice");
   world().changed.notify_all();
   return CUDA_SUCCESS;  // the object stays: work on its way may still name it
 }
@@ -226,7 +225,8 @@ DOUBLE_EXPORT CUresult cuEventQuery(CUevent event) {
   DOUBLE_ENTER(cuEventQuery, true);
   if (CUresult no = unsafe("cuEventQuery"); no != CUDA_SUCCESS) return no;
   if (!world().events.contains(event)) return violation("cuEventQuery of no event");
-  if (event->captured) return violation("cuEventQuery of a captured event", CUDA_ERROR_CAPTURED_EVENT);
+  if (event->captured)
+    return violation("cuEventQuery of a captured event", CUDA_ERROR_CAPTURED_EVENT);
   if (event->recorded == 0)
     return violation("cuEventQuery of an event that was never recorded", CUDA_ERROR_INVALID_HANDLE);
   return event->reached >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

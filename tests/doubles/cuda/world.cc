@@ -128,10 +128,12 @@ CUresult enter(const char* name, bool needs_context) {
     return code;
   }
   const std::string which = name;
-  const bool first = which == "cuInit" || which == "cuDriverGetVersion" || which == "cuGetErrorName";
+  const bool first =
+      which == "cuInit" || which == "cuDriverGetVersion" || which == "cuGetErrorName";
   if (!w.started && !first) return CUDA_ERROR_NOT_INITIALIZED;
   if (!needs_context) return CUDA_SUCCESS;
-  if (current == nullptr) return violation(which + " without a context", CUDA_ERROR_INVALID_CONTEXT);
+  if (current == nullptr)
+    return violation(which + " without a context", CUDA_ERROR_INVALID_CONTEXT);
   if (current->retained == 0)
     return violation(which + " on a context that was given back", CUDA_ERROR_CONTEXT_IS_DESTROYED);
   return current->sticky;
