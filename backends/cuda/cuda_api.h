@@ -59,7 +59,6 @@ enum CUresult : int32_t {
   CUDA_ERROR_ILLEGAL_ADDRESS = 700,
   CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
   CUDA_ERROR_LAUNCH_TIMEOUT = 702,
-  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
   CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
   CUDA_ERROR_ASSERT = 710,
   CUDA_ERROR_HARDWARE_STACK_ERROR = 714,
@@ -81,14 +80,10 @@ enum CUresult : int32_t {
 };
 
 enum CUdevice_attribute : int32_t {
-  CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK = 1,
-  CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X = 5,
-  CU_DEVICE_ATTRIBUTE_WARP_SIZE = 10,
   CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
   CU_DEVICE_ATTRIBUTE_INTEGRATED = 18,
   CU_DEVICE_ATTRIBUTE_PCI_BUS_ID = 33,
   CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID = 34,
-  CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
   CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID = 50,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
@@ -105,14 +100,8 @@ enum CUstreamCaptureMode : int32_t {
   CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
   CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
-enum CUstreamCaptureStatus : int32_t {
-  CU_STREAM_CAPTURE_STATUS_NONE = 0,
-  CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
-  CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
-};
 enum : uint32_t {
   CU_STREAM_NON_BLOCKING = 1,
-  CU_EVENT_DEFAULT = 0,
   CU_EVENT_DISABLE_TIMING = 2,
   CU_MEMHOSTALLOC_PORTABLE = 1,
   CU_MEMHOSTREGISTER_PORTABLE = 1,
@@ -174,7 +163,6 @@ struct CUgraphExecUpdateResultInfo {
   X(cuCtxSetCurrent, (CUcontext context))                                                          \
   X(cuCtxGetCurrent, (CUcontext * context))                                                        \
   X(cuCtxGetStreamPriorityRange, (int* least, int* greatest))                                      \
-  X(cuCtxEnablePeerAccess, (CUcontext peer, unsigned flags))                                       \
   X(cuMemGetInfo_v2, (size_t* free, size_t* total))                                                \
   X(cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes))                                          \
   X(cuMemFree_v2, (CUdeviceptr pointer))                                                           \
@@ -206,12 +194,10 @@ struct CUgraphExecUpdateResultInfo {
   X(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags))                           \
   X(cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode))                          \
   X(cuStreamEndCapture, (CUstream stream, CUgraph * graph))                                        \
-  X(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status))                        \
   X(cuEventCreate, (CUevent * event, unsigned flags))                                              \
   X(cuEventDestroy_v2, (CUevent event))                                                            \
   X(cuEventRecord, (CUevent event, CUstream stream))                                               \
   X(cuEventQuery, (CUevent event))                                                                 \
-  X(cuEventElapsedTime, (float* milliseconds, CUevent begin, CUevent end))                         \
   X(cuModuleLoadDataEx,                                                                            \
     (CUmodule * module, const void* image, unsigned count, CUjit_option* options, void** values))  \
   X(cuModuleUnload, (CUmodule module))                                                             \

@@ -157,6 +157,8 @@ void give_fault(Device& device, uint32_t slot);
 
 // kernels.cc: the kernel of an op on this device. Throws with reason missing_artefact or driver.
 CUfunction kernel_of(Device& device, const char* op, const char* entry);
+// Loads PTX or a cubin; what the driver's compiler says of bad PTX is part of the failure.
+CUmodule load_module(Device& device, const std::string& image);
 // Why the device has no kernels; empty when it has.
 std::string kernels_missing(const Device& device);
 

@@ -90,9 +90,9 @@ class GraphPlan final : public Plan {
 
   Value value_of(const anyhal_graph_desc& desc, uint32_t i) {
     const anyhal_graph_value& value = desc.values[i];
-    if (value.kind == ANYHAL_VALUE_INTERMEDIATE)
+    if (value.kind == ANYHAL_VALUE_INTERMEDIATE && value.ref.memory == 0)
       throw Fault(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE, 0,
-                  "intermediates need memory here; record with fixed values");
+                  "an intermediate has no memory, and a recording gives none; record with memory");
     if (value.kind != ANYHAL_VALUE_BINDING) return {-1, value.ref};
     if (value.binding >= desc.binding_count) refuse("a value names no binding; correct it");
     bound_[value.binding] = value.ref;

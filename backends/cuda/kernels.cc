@@ -100,8 +100,7 @@ CUmodule module_of(Device& device, const std::string& op) {
   if (auto found = device.modules.find(op); found != device.modules.end()) return found->second;
   lock.unlock();
   const std::string image = image_of(device, op);
-  CUmodule module = nullptr;
-  HAL_CUDA(device, cuModuleLoadDataEx, &module, image.c_str(), 0, nullptr, nullptr);
+  CUmodule module = load_module(device, image);
   lock.lock();
   auto [at, added] = device.modules.emplace(op, module);
   if (!added) device.driver().cuModuleUnload(module);  // another thread was faster
@@ -109,6 +108,18 @@ CUmodule module_of(Device& device, const std::string& op) {
 }
 
 }  // namespace
+
+CUmodule load_module(Device& device, const std::string& image) {
+  char log[100] = "";
+  CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
+  CUmodule module = nullptr;
+  const CUresult code =
+      device.driver().cuModuleLoadDataEx(&module, image.c_str(), 2, options, values);
+  const std::string what = "cuModuleLoadDataEx" + (log[0] != 0 ? ": " + std::string(log) : "");
+  check(device, code, what.c_str());
+  return module;
+}
 
 std::string kernels_missing(const Device& device) {
   if (device.architecture < kFloor)

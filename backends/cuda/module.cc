@@ -94,7 +94,7 @@ anyhal_status module_load(anyhal_device* handle, const anyhal_payload* payload,
     // PTX is text that the driver reads up to a NUL, which a payload need not have.
     const std::string image(static_cast<const char*>(payload->bytes), payload->byte_count);
     auto module = std::make_unique<Module>(Module{&device, nullptr});
-    HAL_CUDA(device, cuModuleLoadDataEx, &module->module, image.c_str(), 0, nullptr, nullptr);
+    module->module = load_module(device, image);
     *out_module = reinterpret_cast<anyhal_module*>(module.release());
   });
 }

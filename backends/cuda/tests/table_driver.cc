@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "concurrency.h"
 #include "everything.h"
 #include "table_host.h"
 
@@ -44,7 +45,7 @@ void graph(Host& h) {
   const anyhal_ref refs[] = {a.there, b.there, product.there, sum.there};
   for (uint32_t i = 0; i < 4; ++i) {
     values[i].size = sizeof values[i];
-    values[i].kind = i == 2 ? ANYHAL_VALUE_FIXED : ANYHAL_VALUE_BINDING;
+    values[i].kind = i == 2 ? ANYHAL_VALUE_INTERMEDIATE : ANYHAL_VALUE_BINDING;
     values[i].binding = i == 3 ? 2 : i;
     values[i].ref = refs[i];
   }
@@ -148,6 +149,11 @@ void module(Host& h, const char* ptx) {
   CHECK(h.status == ANYHAL_STATUS_UNSUPPORTED && h.error.reason == ANYHAL_REASON_ARCHITECTURE,
         "%d %s", h.status, h.error.text);
   payload.architecture = "compute_80";
+  payload.bytes = "no ptx", payload.byte_count = 6;
+  h.status = h.t->module_load(h.device, &payload, &loaded, h.clear());
+  CHECK(h.status == ANYHAL_STATUS_INVALID_ARGUMENT && std::strstr(h.error.text, "ptxas") != nullptr,
+        "%d %s", h.status, h.error.text);
+  payload.bytes = ptx, payload.byte_count = std::strlen(ptx);
   h.status = h.t->module_load(h.device, &payload, &loaded, h.clear());
   CHECK(h.status == ANYHAL_STATUS_OK, "%s", h.error.text);
   const anyhal_parameter parameters[] = {{16, 4}, {20, 4}};
@@ -321,7 +327,7 @@ void schedule(Host& h, int rounds) {
 int main(int count, char** arguments) {
   if (count < 3) return 2;
   const std::string scenario = arguments[2];
-  Host h(arguments[1]);
+  Host h(arguments[1], count > 4 ? std::strtoull(arguments[4], nullptr, 10) : 0);
   if (h.device == nullptr) {
     std::printf("refused %d %d %s\n", h.status, h.error.reason, h.error.text);
     return h.error.text[0] == 0 || scenario != "everything";
@@ -338,6 +344,10 @@ int main(int count, char** arguments) {
   if (scenario == "out_of_memory") out_of_memory(h);
   if (scenario == "peers") peers(h, arguments[1]);
   if (scenario == "schedule") schedule(h, std::atoi(arguments[3]));
+  if (scenario == "replays") replays(h, std::atoi(arguments[3]));
+  if (scenario == "recapture") recapture(h);
+  if (scenario == "beside") beside(h);
+  if (scenario == "products") products(h);
   if (scenario == "loss") {
     loss(h, arguments[1]);
   } else {

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
@@ -12,7 +13,7 @@
 #include "anyhal/backend.h"
 #include "anyhal/ops.h"
 
-inline int failures = 0;
+inline std::atomic<int> failures = 0;
 #define CHECK(condition, ...)                             \
   do {                                                    \
     if (!(condition)) {                                   \

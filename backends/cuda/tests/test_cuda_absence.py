@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulated import Double
+import cuda_bundle
+from simulated import Double, need
 
 LIST = (
     "from anyhal_command import main; import sys\n"
@@ -98,6 +99,12 @@ def test_without_kernels_nothing_runs_and_the_reason_is_told(partial: Double) ->
     code = "import anyhal as hal; hal.ones((2,), device='cuda:0') + 1"
     done = partial.run(sys.executable, "-c", code, PYTHONPATH=without_nvrtc())
     assert done.returncode != 0 and "its kernels are missing" in done.stderr, done.stderr
+
+
+def test_without_a_bundle_nvrtc_compiles_the_source_in_the_library(partial: Double) -> None:
+    need(cuda_bundle.find_nvrtc(), 'NVRTC is not installed; pip install ".[cuda-test]"')
+    code = "import anyhal as hal; print((hal.ones((2,), device='cuda:0') + 1).numpy()[1])"
+    assert partial.python(code) == "2.0\n"
 
 
 def without_nvrtc() -> str:

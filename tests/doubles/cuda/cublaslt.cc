@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CUBLASLT_DOUBLE is its script: fail=FUNCTION@N:STATUS, parts separated by ';'.
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -36,6 +37,7 @@ struct cublasLtMatrixLayoutOpaque {
 };
 struct cublasLtMatmulPreferenceOpaque {
   uint64_t workspace;
+  uint32_t schemes;  // 1: sums may meet in the output, in the order in which they come
 };
 }  // namespace hal::cuda
 
@@ -65,6 +67,7 @@ struct Product {
   Side a, b, d;
   cublasOperation a_op, b_op;
   cublasComputeType compute;
+  bool unordered;
 };
 
 uint64_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
@@ -191,8 +194,17 @@ void multiply(const Product& p) {
   }
 }
 
+// A sum whose order nobody fixed differs in its last bit from run to run.
 void run_product(void* argument) {
   const auto& p = *static_cast<Product*>(argument);
+  static std::atomic<uint32_t> runs{0};
+  struct Shaken {
+    const Product& p;
+    ~Shaken() {
+      if (p.unordered && ++runs % 2 == 0)
+        *static_cast<uint8_t*>(cuda_double_bytes(p.d.data, 1)) ^= 1;
+    }
+  } shaken{p};
   p.compute == CUBLAS_COMPUTE_64F ? multiply<double>(p) : multiply<float>(p);
 }
 
@@ -253,7 +265,7 @@ DOUBLE_EXPORT cublasStatus cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout
 
 DOUBLE_EXPORT cublasStatus cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference* preference) {
   ENTER(cublasLtMatmulPreferenceCreate);
-  *preference = new cublasLtMatmulPreferenceOpaque{0};
+  *preference = new cublasLtMatmulPreferenceOpaque{0, 7};
   return CUBLAS_STATUS_SUCCESS;
 }
 DOUBLE_EXPORT cublasStatus cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference preference) {
@@ -268,6 +280,8 @@ DOUBLE_EXPORT cublasStatus cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPr
     if (bytes != 8) return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(&preference->workspace, value, 8);
   }
+  if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == 4)
+    std::memcpy(&preference->schemes, value, 4);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -286,6 +300,7 @@ DOUBLE_EXPORT cublasStatus cublasLtMatmulAlgoGetHeuristic(
     return CUBLAS_STATUS_INVALID_VALUE;
   *results = {};
   results->algo.data[0] = 42;
+  results->algo.data[1] = preference->schemes & 1;
   results->workspaceSize = preference->workspace >= 4096 ? 4096 : 0;
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
@@ -301,8 +316,8 @@ DOUBLE_EXPORT cublasStatus cublasLtMatmul(cublasLtHandle, cublasLtMatmulDesc des
   ENTER(cublasLtMatmul);
   if (algo == nullptr || algo->data[0] != 42 || (workspace_bytes != 0 && workspace == nullptr))
     return CUBLAS_STATUS_INVALID_VALUE;
-  auto* p =
-      new Product{{*a_layout, a}, {*b_layout, b}, {*d_layout, d}, desc->a, desc->b, desc->compute};
+  auto* p = new Product{{*a_layout, a}, {*b_layout, b}, {*d_layout, d},    desc->a,
+                        desc->b,        desc->compute,  algo->data[1] != 0};
   const int code = cuda_double_put(stream, "cublasLtMatmul", run_product, p,
                                    [](void* q) { delete static_cast<Product*>(q); });
   return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -92,20 +92,8 @@ DOUBLE_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attri
   const Device* device = device_of(number);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = 1024;
-      break;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-      *value = 2147483647;
-      break;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-      *value = 32;
-      break;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
       *value = 4;
-      break;
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-      *value = 1;
       break;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
       *value = device->major;
@@ -168,13 +156,5 @@ DOUBLE_EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   DOUBLE_ENTER(cuCtxGetStreamPriorityRange, true);
   *least = 0;
   *greatest = -5;
-  return CUDA_SUCCESS;
-}
-
-DOUBLE_EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned) {
-  DOUBLE_ENTER(cuCtxEnablePeerAccess, true);
-  if (!world().peers) return CUDA_ERROR_NOT_SUPPORTED;
-  if (current->peers >> peer->device & 1) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-  current->peers |= 1u << peer->device;
   return CUDA_SUCCESS;
 }

@@ -60,7 +60,6 @@ struct CUevent_st {
   CUctx_st* context;
   uint64_t recorded = 0, reached = 0;  // how often
   bool captured = false;               // its last record went into a capture
-  double milliseconds = 0;             // when it was reached
 };
 
 struct CUmod_st {

@@ -61,15 +61,6 @@ DOUBLE_EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* out) {
   return CUDA_SUCCESS;
 }
 
-DOUBLE_EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
-  DOUBLE_ENTER(cuStreamIsCapturing, true);
-  if (!is_live(stream)) return CUDA_ERROR_INVALID_HANDLE;
-  *status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
-            : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-  return CUDA_SUCCESS;
-}
-
 DOUBLE_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* out, CUgraph graph,
                                                    unsigned long long) {
   DOUBLE_ENTER(cuGraphInstantiateWithFlags, true);

@@ -117,12 +117,17 @@ const Kernel* kernel_named(const std::string& name) {
 
 using namespace cuda_double;
 
-DOUBLE_EXPORT CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned, CUjit_option*,
-                                          void**) {
+DOUBLE_EXPORT CUresult cuModuleLoadDataEx(CUmodule* out, const void* image, unsigned count,
+                                          CUjit_option* options, void** values) {
   DOUBLE_ENTER(cuModuleLoadDataEx, true);
   if (CUresult no = unsafe("cuModuleLoadDataEx"); no != CUDA_SUCCESS) return no;
   const std::string text = image_of(image);
-  if (CUresult no = fits(text, *world().devices[current->device]); no != CUDA_SUCCESS) return no;
+  if (CUresult no = fits(text, *world().devices[current->device]); no != CUDA_SUCCESS) {
+    for (unsigned i = 0; i < count; ++i)
+      if (options[i] == CU_JIT_ERROR_LOG_BUFFER)
+        std::strcpy(static_cast<char*>(values[i]), "ptxas fatal: simulated");
+    return no;
+  }
   auto* module = new CUmod_st{current, entries_of(text), {}};
   world().modules.insert(module);
   *out = module;

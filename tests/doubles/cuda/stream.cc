@@ -7,11 +7,6 @@
 namespace cuda_double {
 namespace {
 
-double now_ms() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
-}
-
 // Hostile timing: most work starts at once, some late, some after everything else had its turn.
 void dawdle(CUstream_st* stream) {
   const uint64_t draw = stream->random();
@@ -214,7 +209,6 @@ DOUBLE_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
   const CUresult code = put(stream, {"record", [event, value] {
                                        std::unique_lock inner(world().mutex);
                                        event->reached = std::max(event->reached, value);
-                                       event->milliseconds = now_ms();
                                        world().changed.notify_all();
                                      }});
   if (code == CUDA_SUCCESS) event->recorded = value;
@@ -230,12 +224,4 @@ DOUBLE_EXPORT CUresult cuEventQuery(CUevent event) {
   if (event->recorded == 0)
     return violation("cuEventQuery of an event that was never recorded", CUDA_ERROR_INVALID_HANDLE);
   return event->reached >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-}
-
-DOUBLE_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
-  DOUBLE_ENTER(cuEventElapsedTime, true);
-  if (begin->recorded == 0 || end->recorded == 0) return CUDA_ERROR_INVALID_HANDLE;
-  if (begin->reached < begin->recorded || end->reached < end->recorded) return CUDA_ERROR_NOT_READY;
-  *milliseconds = static_cast<float>(end->milliseconds - begin->milliseconds);
-  return CUDA_SUCCESS;
 }
