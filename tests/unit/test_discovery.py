@@ -353,3 +353,9 @@ def test_a_setting_may_come_from_a_variable(
     assert dict(one(tmp_path).settings) == {}
     monkeypatch.setenv("ANYHAL_CACHE", "/var/cache/chip")
     assert dict(one(tmp_path).settings) == {"place": "/var/cache/chip"}
+
+
+def test_a_variable_that_nothing_reads_is_refused(tmp_path: Path) -> None:
+    make(tmp_path, "chip", toml("chip", "[settings]\nplace = 'ANYHAL_CASH'"))
+    record = one(tmp_path)
+    assert record.failed_stage == "dependencies" and "ANYHAL_CACHE" in str(record.error)

@@ -33,7 +33,7 @@ HAL_DEVICE double neighbour(int dtype, double a, double b) {
   if (a == b) return b;
   if (dtype == kF64) return nextafter(a, b);
   if (dtype == kF32) return (double)nextafterf((float)a, (float)b);
-  const bool half = dtype == kF16;  // else bf16
+  const bool half = dtype == kF16;                               // else bf16
   const int digits = half ? 11 : 8, lowest = half ? -24 : -133;  // of the smallest subnormal
   const double largest = half ? 65504 : 338953138925153547590470800371487866880.0;
   if (fabs(a) > 1.7976931348623157e308) return copysign(largest, a);
@@ -47,26 +47,46 @@ HAL_DEVICE double neighbour(int dtype, double a, double b) {
 
 HAL_DEVICE double of_floats(int fn, int dtype, double a, double b) {
   switch (fn) {
-    case ANYHAL_BINARY_FN_ADD: return a + b;
-    case ANYHAL_BINARY_FN_SUBTRACT: return a - b;
-    case ANYHAL_BINARY_FN_MULTIPLY: return a * b;
-    case ANYHAL_BINARY_FN_DIVIDE: return a / b;
-    case ANYHAL_BINARY_FN_FLOOR_DIVIDE: return floor_divide(a, b);
-    case ANYHAL_BINARY_FN_REMAINDER: return modulo(a, b);
-    case ANYHAL_BINARY_FN_POW: return pow(a, b);
-    case ANYHAL_BINARY_FN_MAXIMUM: return maximum(a, b);
-    case ANYHAL_BINARY_FN_MINIMUM: return minimum(a, b);
-    case ANYHAL_BINARY_FN_ATAN2: return atan2(a, b);
-    case ANYHAL_BINARY_FN_EQUAL: return a == b;
-    case ANYHAL_BINARY_FN_NOT_EQUAL: return a != b;
-    case ANYHAL_BINARY_FN_LESS: return a < b;
-    case ANYHAL_BINARY_FN_LESS_EQUAL: return a <= b;
-    case ANYHAL_BINARY_FN_GREATER: return a > b;
-    case ANYHAL_BINARY_FN_GREATER_EQUAL: return a >= b;
-    case ANYHAL_BINARY_FN_LOGADDEXP: return logaddexp(a, b);
-    case ANYHAL_BINARY_FN_COPYSIGN: return copysign(a, b);
-    case ANYHAL_BINARY_FN_NEXTAFTER: return neighbour(dtype, a, b);
-    default: return hypot(a, b);
+    case ANYHAL_BINARY_FN_ADD:
+      return a + b;
+    case ANYHAL_BINARY_FN_SUBTRACT:
+      return a - b;
+    case ANYHAL_BINARY_FN_MULTIPLY:
+      return a * b;
+    case ANYHAL_BINARY_FN_DIVIDE:
+      return a / b;
+    case ANYHAL_BINARY_FN_FLOOR_DIVIDE:
+      return floor_divide(a, b);
+    case ANYHAL_BINARY_FN_REMAINDER:
+      return modulo(a, b);
+    case ANYHAL_BINARY_FN_POW:
+      return pow(a, b);
+    case ANYHAL_BINARY_FN_MAXIMUM:
+      return maximum(a, b);
+    case ANYHAL_BINARY_FN_MINIMUM:
+      return minimum(a, b);
+    case ANYHAL_BINARY_FN_ATAN2:
+      return atan2(a, b);
+    case ANYHAL_BINARY_FN_EQUAL:
+      return a == b;
+    case ANYHAL_BINARY_FN_NOT_EQUAL:
+      return a != b;
+    case ANYHAL_BINARY_FN_LESS:
+      return a < b;
+    case ANYHAL_BINARY_FN_LESS_EQUAL:
+      return a <= b;
+    case ANYHAL_BINARY_FN_GREATER:
+      return a > b;
+    case ANYHAL_BINARY_FN_GREATER_EQUAL:
+      return a >= b;
+    case ANYHAL_BINARY_FN_LOGADDEXP:
+      return logaddexp(a, b);
+    case ANYHAL_BINARY_FN_COPYSIGN:
+      return copysign(a, b);
+    case ANYHAL_BINARY_FN_NEXTAFTER:
+      return neighbour(dtype, a, b);
+    default:
+      return hypot(a, b);
   }
 }
 
@@ -100,28 +120,45 @@ HAL_DEVICE long long of_integers(int fn, int dtype, long long a, long long b) {
   const unsigned long long ua = (unsigned long long)a, ub = (unsigned long long)b;
   const bool is_signed = !is_unsigned(dtype), below = is_signed ? a < b : ua < ub;
   switch (fn) {
-    case ANYHAL_BINARY_FN_ADD: return (long long)(ua + ub);
-    case ANYHAL_BINARY_FN_SUBTRACT: return (long long)(ua - ub);
-    case ANYHAL_BINARY_FN_MULTIPLY: return (long long)(ua * ub);
-    case ANYHAL_BINARY_FN_FLOOR_DIVIDE: return quotient(is_signed, a, b);
+    case ANYHAL_BINARY_FN_ADD:
+      return (long long)(ua + ub);
+    case ANYHAL_BINARY_FN_SUBTRACT:
+      return (long long)(ua - ub);
+    case ANYHAL_BINARY_FN_MULTIPLY:
+      return (long long)(ua * ub);
+    case ANYHAL_BINARY_FN_FLOOR_DIVIDE:
+      return quotient(is_signed, a, b);
     case ANYHAL_BINARY_FN_REMAINDER:
       return b == 0 ? 0 : (long long)(ua - (unsigned long long)quotient(is_signed, a, b) * ub);
-    case ANYHAL_BINARY_FN_POW: return power(is_signed, a, b);
-    case ANYHAL_BINARY_FN_MAXIMUM: return below ? b : a;
-    case ANYHAL_BINARY_FN_MINIMUM: return below ? a : b;
-    case ANYHAL_BINARY_FN_EQUAL: return a == b;
-    case ANYHAL_BINARY_FN_NOT_EQUAL: return a != b;
-    case ANYHAL_BINARY_FN_LESS: return below;
-    case ANYHAL_BINARY_FN_LESS_EQUAL: return below || a == b;
-    case ANYHAL_BINARY_FN_GREATER: return !below && a != b;
-    case ANYHAL_BINARY_FN_GREATER_EQUAL: return !below;
+    case ANYHAL_BINARY_FN_POW:
+      return power(is_signed, a, b);
+    case ANYHAL_BINARY_FN_MAXIMUM:
+      return below ? b : a;
+    case ANYHAL_BINARY_FN_MINIMUM:
+      return below ? a : b;
+    case ANYHAL_BINARY_FN_EQUAL:
+      return a == b;
+    case ANYHAL_BINARY_FN_NOT_EQUAL:
+      return a != b;
+    case ANYHAL_BINARY_FN_LESS:
+      return below;
+    case ANYHAL_BINARY_FN_LESS_EQUAL:
+      return below || a == b;
+    case ANYHAL_BINARY_FN_GREATER:
+      return !below && a != b;
+    case ANYHAL_BINARY_FN_GREATER_EQUAL:
+      return !below;
     case ANYHAL_BINARY_FN_LOGICAL_AND:  // booleans are 0 or 1 when loaded
-    case ANYHAL_BINARY_FN_BITWISE_AND: return a & b;
+    case ANYHAL_BINARY_FN_BITWISE_AND:
+      return a & b;
     case ANYHAL_BINARY_FN_LOGICAL_OR:
-    case ANYHAL_BINARY_FN_BITWISE_OR: return a | b;
+    case ANYHAL_BINARY_FN_BITWISE_OR:
+      return a | b;
     case ANYHAL_BINARY_FN_LOGICAL_XOR:
-    case ANYHAL_BINARY_FN_BITWISE_XOR: return a ^ b;
-    default: return shifted(is_signed, fn == ANYHAL_BINARY_FN_SHIFT_LEFT, bits_in(dtype), a, ub);
+    case ANYHAL_BINARY_FN_BITWISE_XOR:
+      return a ^ b;
+    default:
+      return shifted(is_signed, fn == ANYHAL_BINARY_FN_SHIFT_LEFT, bits_in(dtype), a, ub);
   }
 }
 

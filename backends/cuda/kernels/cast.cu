@@ -26,8 +26,8 @@ HAL_DEVICE long long float_to_int(int dtype, double v) {
 // Of an integer with more digits than a double has, for a float with fewer: the first rounding
 // leaves its mark in the last bit, so that rounding twice is rounding once.
 HAL_DEVICE double int_to_float(int dtype, long long v, bool is_positive) {
-  const bool large = is_positive ? (unsigned long long)v >> 52 != 0
-                                 : v > (1ll << 52) || v < -(1ll << 52);
+  const bool large =
+      is_positive ? (unsigned long long)v >> 52 != 0 : v > (1ll << 52) || v < -(1ll << 52);
   if (large && dtype != kF64) {
     const long long low = v & 0xfff;
     v = (long long)((unsigned long long)v - (unsigned long long)low) | (low != 0 ? 0x800 : 0);
@@ -40,7 +40,7 @@ HAL_DEVICE double int_to_float(int dtype, long long v, bool is_positive) {
 HAL_DEVICE bool is_f8(int dtype) { return dtype >= kE4M3FN && dtype <= kE5M2FNUZ; }
 
 struct Format {
-  int digits;    // of the fraction
+  int digits;  // of the fraction
   int bias;
   int largest;   // code without the sign
   int infinity;  // 0: there is none
@@ -49,19 +49,24 @@ struct Format {
 
 HAL_DEVICE Format format_of(int dtype) {
   switch (dtype) {
-    case kE4M3FN: return {3, 7, 0x7e, 0, false};
-    case kE5M2: return {2, 15, 0x7b, 0x7c, false};
-    case kE4M3FNUZ: return {3, 8, 0x7f, 0, true};
-    default: return {2, 16, 0x7f, 0, true};
+    case kE4M3FN:
+      return {3, 7, 0x7e, 0, false};
+    case kE5M2:
+      return {2, 15, 0x7b, 0x7c, false};
+    case kE4M3FNUZ:
+      return {3, 8, 0x7f, 0, true};
+    default:
+      return {2, 16, 0x7f, 0, true};
   }
 }
 
 HAL_DEVICE double f8_value(int dtype, int code) {
   const Format f = format_of(dtype);
-  const int size = code & 0x7f, exponent = size >> f.digits, fraction = size & ((1 << f.digits) - 1);
-  double value = exponent == 0 ? ldexp((double)fraction, 1 - f.bias - f.digits)
-                               : ldexp((double)(fraction + (1 << f.digits)),
-                                       exponent - f.bias - f.digits);
+  const int size = code & 0x7f, exponent = size >> f.digits,
+            fraction = size & ((1 << f.digits) - 1);
+  double value = exponent == 0
+                     ? ldexp((double)fraction, 1 - f.bias - f.digits)
+                     : ldexp((double)(fraction + (1 << f.digits)), exponent - f.bias - f.digits);
   if (size > f.largest || (f.fnuz && code == 0x80)) {
     value = 1e300 * 1e300;
     if (f.infinity == 0 || size != f.infinity) value -= value;  // NaN
@@ -112,7 +117,8 @@ HAL_DEVICE void write(const Map& p, const Number& x, unsigned char* to, long lon
   if (is_float(p.out_dtype)) {
     store_float(p.out_dtype, to, i, as_float(p, x));
   } else if (is_f8(p.out_dtype)) {
-    *reach(to + i) = (unsigned char)f8_code(p.out_dtype, as_float(p, x), p.fn == ANYHAL_OVERFLOW_SATURATE);
+    *reach(to + i) =
+        (unsigned char)f8_code(p.out_dtype, as_float(p, x), p.fn == ANYHAL_OVERFLOW_SATURATE);
   } else {
     store_int(p.out_dtype, to, i, x.floating ? float_to_int(p.out_dtype, x.f) : x.z);
   }
@@ -149,8 +155,8 @@ HAL_KERNEL(anyhal_cast_pairs, Map) {
                  ? read_nibble(p.dtype, p.side[0].data, place.at[0], k)
                  : read(p.dtype, p.side[0].data, place.at[0] + k * p.pair[0]);
     if (p.out_dtype == kI4 || p.out_dtype == kU4) {
-      *reach(p.side[1].data + place.at[1]) = (unsigned char)(
-          nibble_of(p.out_dtype, x[0]) | nibble_of(p.out_dtype, x[1]) << 4);
+      *reach(p.side[1].data + place.at[1]) =
+          (unsigned char)(nibble_of(p.out_dtype, x[0]) | nibble_of(p.out_dtype, x[1]) << 4);
     } else {
       for (int k = 0; k < 2; ++k) write(p, x[k], p.side[1].data, place.at[1] + k * p.pair[1]);
     }

@@ -11,13 +11,12 @@
 #define HAL_SHARED __shared__
 #define HAL_KERNEL(name, Params) extern "C" __global__ void name(const Params p)
 // Positions in steps of the whole grid.
-#define HAL_EACH(i, total)                                                            \
+#define HAL_EACH(i, total)                                                          \
   for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < (total); \
        i += (long long)gridDim.x * blockDim.x)
 #define HAL_EACH_BLOCK(i, total) for (long long i = blockIdx.x; i < (total); i += gridDim.x)
 // What all threads of a block do before any of them goes on.
-#define HAL_PHASE(t) \
-  for (int t = threadIdx.x, once = 1; once; once = 0, __syncthreads())
+#define HAL_PHASE(t) for (int t = threadIdx.x, once = 1; once; once = 0, __syncthreads())
 namespace hal::cuda {
 template <class T>
 HAL_DEVICE T* reach(T* pointer) {
@@ -113,10 +112,21 @@ HAL_DEVICE bool is_float(int dtype) { return dtype >= kF32 && dtype <= kF64; }
 HAL_DEVICE bool is_unsigned(int dtype) { return dtype >= kU64 && dtype <= kU8; }
 HAL_DEVICE int bits_in(int dtype) {
   switch (dtype) {
-    case kI64: case kU64: case kF64: return 64;
-    case kI32: case kU32: case kF32: return 32;
-    case kI16: case kU16: case kF16: case kBF16: return 16;
-    default: return 8;
+    case kI64:
+    case kU64:
+    case kF64:
+      return 64;
+    case kI32:
+    case kU32:
+    case kF32:
+      return 32;
+    case kI16:
+    case kU16:
+    case kF16:
+    case kBF16:
+      return 16;
+    default:
+      return 8;
   }
 }
 
@@ -124,39 +134,73 @@ HAL_DEVICE int bits_in(int dtype) {
 // whose low bits are those of every narrower type.
 HAL_DEVICE double load_float(int dtype, const unsigned char* from, long long i) {
   switch (dtype) {
-    case kF32: return *reach((const float*)from + i);
-    case kF64: return *reach((const double*)from + i);
-    case kF16: return half_to_float(*reach((const unsigned short*)from + i));
-    default: return float_of((unsigned)*reach((const unsigned short*)from + i) << 16);
+    case kF32:
+      return *reach((const float*)from + i);
+    case kF64:
+      return *reach((const double*)from + i);
+    case kF16:
+      return half_to_float(*reach((const unsigned short*)from + i));
+    default:
+      return float_of((unsigned)*reach((const unsigned short*)from + i) << 16);
   }
 }
 HAL_DEVICE long long load_int(int dtype, const unsigned char* from, long long i) {
   switch (dtype) {
-    case kI64: case kU64: return *reach((const long long*)from + i);
-    case kI32: return *reach((const int*)from + i);
-    case kU32: return *reach((const unsigned*)from + i);
-    case kI16: return *reach((const short*)from + i);
-    case kU16: return *reach((const unsigned short*)from + i);
-    case kI8: return *reach((const signed char*)from + i);
-    case kU8: return *reach(from + i);
-    default: return *reach(from + i) != 0;  // bool
+    case kI64:
+    case kU64:
+      return *reach((const long long*)from + i);
+    case kI32:
+      return *reach((const int*)from + i);
+    case kU32:
+      return *reach((const unsigned*)from + i);
+    case kI16:
+      return *reach((const short*)from + i);
+    case kU16:
+      return *reach((const unsigned short*)from + i);
+    case kI8:
+      return *reach((const signed char*)from + i);
+    case kU8:
+      return *reach(from + i);
+    default:
+      return *reach(from + i) != 0;  // bool
   }
 }
 HAL_DEVICE void store_float(int dtype, unsigned char* to, long long i, double value) {
   switch (dtype) {
-    case kF32: *reach((float*)to + i) = (float)value; return;
-    case kF64: *reach((double*)to + i) = value; return;
-    case kF16: *reach((unsigned short*)to + i) = (unsigned short)float_to_half(to_odd(value)); return;
-    default: *reach((unsigned short*)to + i) = (unsigned short)float_to_bfloat(to_odd(value)); return;
+    case kF32:
+      *reach((float*)to + i) = (float)value;
+      return;
+    case kF64:
+      *reach((double*)to + i) = value;
+      return;
+    case kF16:
+      *reach((unsigned short*)to + i) = (unsigned short)float_to_half(to_odd(value));
+      return;
+    default:
+      *reach((unsigned short*)to + i) = (unsigned short)float_to_bfloat(to_odd(value));
+      return;
   }
 }
 HAL_DEVICE void store_int(int dtype, unsigned char* to, long long i, long long value) {
   switch (dtype) {
-    case kI64: case kU64: *reach((long long*)to + i) = value; return;
-    case kI32: case kU32: *reach((int*)to + i) = (int)value; return;
-    case kI16: case kU16: *reach((short*)to + i) = (short)value; return;
-    case kBool: *reach(to + i) = value != 0; return;
-    default: *reach(to + i) = (unsigned char)value; return;
+    case kI64:
+    case kU64:
+      *reach((long long*)to + i) = value;
+      return;
+    case kI32:
+    case kU32:
+      *reach((int*)to + i) = (int)value;
+      return;
+    case kI16:
+    case kU16:
+      *reach((short*)to + i) = (short)value;
+      return;
+    case kBool:
+      *reach(to + i) = value != 0;
+      return;
+    default:
+      *reach(to + i) = (unsigned char)value;
+      return;
   }
 }
 
@@ -164,10 +208,18 @@ HAL_DEVICE void store_int(int dtype, unsigned char* to, long long i, long long v
 HAL_DEVICE void move(int bytes, const unsigned char* from, long long i, unsigned char* to,
                      long long j) {
   switch (bytes) {
-    case 1: *reach(to + j) = *reach(from + i); return;
-    case 2: *reach((short*)to + j) = *reach((const short*)from + i); return;
-    case 4: *reach((int*)to + j) = *reach((const int*)from + i); return;
-    case 8: *reach((long long*)to + j) = *reach((const long long*)from + i); return;
+    case 1:
+      *reach(to + j) = *reach(from + i);
+      return;
+    case 2:
+      *reach((short*)to + j) = *reach((const short*)from + i);
+      return;
+    case 4:
+      *reach((int*)to + j) = *reach((const int*)from + i);
+      return;
+    case 8:
+      *reach((long long*)to + j) = *reach((const long long*)from + i);
+      return;
     default:  // blocks of even size
       for (int k = 0; k < bytes / 2; ++k)
         *reach((short*)to + j * (bytes / 2) + k) = *reach((const short*)from + i * (bytes / 2) + k);

@@ -12,8 +12,7 @@ HAL_KERNEL(anyhal_gather, Map) {
       raise_fault(p.fault, index, p.limit, p.tag);
       continue;
     }
-    move(p.bytes, p.side[0].data, place.at[0] + index * p.axis_stride, p.side[2].data,
-         place.at[2]);
+    move(p.bytes, p.side[0].data, place.at[0] + index * p.axis_stride, p.side[2].data, place.at[2]);
   }
 }
 

@@ -13,21 +13,29 @@ struct Total {
 HAL_DEVICE Total start(int fn, int dtype) {
   const double infinity = 1e300 * 1e300;
   switch (fn) {
-    case ANYHAL_REDUCE_FN_PROD: return {1, 1};
+    case ANYHAL_REDUCE_FN_PROD:
+      return {1, 1};
     case ANYHAL_REDUCE_FN_MAX:
       return {-infinity, is_unsigned(dtype) ? 0 : -0x7fffffffffffffffll - 1};
-    case ANYHAL_REDUCE_FN_MIN: return {infinity, is_unsigned(dtype) ? -1 : 0x7fffffffffffffffll};
-    case ANYHAL_REDUCE_FN_ALL: return {0, 1};
-    default: return {0, 0};
+    case ANYHAL_REDUCE_FN_MIN:
+      return {infinity, is_unsigned(dtype) ? -1 : 0x7fffffffffffffffll};
+    case ANYHAL_REDUCE_FN_ALL:
+      return {0, 1};
+    default:
+      return {0, 0};
   }
 }
 
 HAL_DEVICE double fold_float(int fn, double total, double x) {
   switch (fn) {
-    case ANYHAL_REDUCE_FN_PROD: return total * x;
-    case ANYHAL_REDUCE_FN_MAX: return total != total || x <= total ? total : x;  // NaN wins
-    case ANYHAL_REDUCE_FN_MIN: return total != total || x >= total ? total : x;
-    default: return total + x;
+    case ANYHAL_REDUCE_FN_PROD:
+      return total * x;
+    case ANYHAL_REDUCE_FN_MAX:
+      return total != total || x <= total ? total : x;  // NaN wins
+    case ANYHAL_REDUCE_FN_MIN:
+      return total != total || x >= total ? total : x;
+    default:
+      return total + x;
   }
 }
 
@@ -35,10 +43,15 @@ HAL_DEVICE long long fold_int(int fn, bool is_positive, long long total, long lo
   const unsigned long long a = (unsigned long long)total, b = (unsigned long long)x;
   const bool greater = is_positive ? b > a : x > total;
   switch (fn) {
-    case ANYHAL_REDUCE_FN_SUM: return (long long)(a + b);
-    case ANYHAL_REDUCE_FN_PROD: return (long long)(a * b);
-    case ANYHAL_REDUCE_FN_MAX: case ANYHAL_REDUCE_FN_ANY: return greater ? x : total;
-    default: return greater ? total : x;  // min, all
+    case ANYHAL_REDUCE_FN_SUM:
+      return (long long)(a + b);
+    case ANYHAL_REDUCE_FN_PROD:
+      return (long long)(a * b);
+    case ANYHAL_REDUCE_FN_MAX:
+    case ANYHAL_REDUCE_FN_ANY:
+      return greater ? x : total;
+    default:
+      return greater ? total : x;  // min, all
   }
 }
 
@@ -50,8 +63,8 @@ HAL_DEVICE Total fold(const Reduce& p, long long base, long long first, long lon
     if (is_float(p.dtype)) {
       total.f = fold_float(p.fn, total.f, load_float(p.dtype, p.side[0].data, at));
     } else {
-      total.z = fold_int(p.fn, is_unsigned(p.dtype), total.z,
-                         load_int(p.dtype, p.side[0].data, at));
+      total.z =
+          fold_int(p.fn, is_unsigned(p.dtype), total.z, load_int(p.dtype, p.side[0].data, at));
     }
   }
   return total;

@@ -71,7 +71,7 @@ def test_every_number_size_and_prototype_is_the_toolkits(tmp_path: Path) -> None
     functions = re.findall(r"X\((cu\w+),", text)
     numbers = re.findall(r"^\s+(CU\w+|CUDA_\w+) = \w+", text, re.MULTILINE)
     macros = re.findall(r"constexpr uintptr_t (\w+) =", text)
-    assert len(functions) > 50 and len(numbers) > 60
+    assert len(functions) > 50 and len(numbers) > 50
     defined = ["CU_MEMHOSTALLOC_PORTABLE", "CU_MEMHOSTREGISTER_PORTABLE", *macros]
     saved = [f"constexpr long long k{n} = (long long)({n});" for n in {*numbers, *defined}]
     # cuda.h renames functions by macros; what they mean is kept before ours are read.

@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from anyhal import settings
+from anyhal.errors import NotFoundError
 from anyhal.runtime.manifest import FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.vendor import locate_library
 
@@ -353,7 +354,11 @@ class _Walk:
         if self.manifest.test_equipment and self.test_script not in (None, "1"):
             self.given["script"] = str(self.test_script)
         for setting, variable in self.manifest.settings:
-            value = settings.setting(variable).read()
+            try:
+                value = settings.setting(variable).read()
+            except NotFoundError as why:
+                reason, _, hint = str(why).rpartition("; ")
+                return str(self.folder / FILE_NAME), reason, hint
             if value is not None:
                 self.given[setting] = str(value)
         for name in dict.fromkeys(row.setting for row in self.manifest.libraries):

@@ -10,5 +10,5 @@ struct ScaleParams {
 };
 
 HAL_KERNEL(scale, ScaleParams) {
-  HAL_EACH(i, p.count) *hal::cuda::reach(p.out + i) = *hal::cuda::reach(p.x + i) * p.factor;
+  HAL_EACH(i, p.count) * hal::cuda::reach(p.out + i) = *hal::cuda::reach(p.x + i) * p.factor;
 }
