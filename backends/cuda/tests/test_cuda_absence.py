@@ -10,8 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
-import pytest
 import cuda_bundle
+import pytest
 from simulated import Double, need
 
 LIST = (

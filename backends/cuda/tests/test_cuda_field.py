@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from simulated import CUDA, Double, Report
 
 import anyhal as hal
-from simulated import CUDA, Double, Report
 
 Run = Callable[..., Report]
 

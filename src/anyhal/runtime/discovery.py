@@ -356,8 +356,8 @@ class _Walk:
         for setting, variable in self.manifest.settings:
             try:
                 value = settings.setting(variable).read()
-            except NotFoundError as why:
-                reason, _, hint = str(why).rpartition("; ")
+            except NotFoundError as unknown:
+                reason, _, hint = str(unknown).rpartition("; ")
                 return str(self.folder / FILE_NAME), reason, hint
             if value is not None:
                 self.given[setting] = str(value)
