@@ -42,6 +42,16 @@ bool reusable(const Buffer& b, const Queue* queue) {
 }
 bool idle(const Buffer& b) { return reusable(b, nullptr); }
 
+// A buffer that is handed out again is new: what came of its old content concerns nobody, a failure
+// least of all. Uses that are still pending stay, since they order the next ones.
+void forget_past(Buffer& b) {
+  const auto past = [](const Use& use) {
+    return use.queue && use.queue->completed.load(std::memory_order_acquire) >= use.value;
+  };
+  if (past(b.written)) b.written = {nullptr, 0};
+  std::erase_if(b.read, past);
+}
+
 std::atomic<bool> g_poison{false};
 
 void drop_packed(Buffer* b) {
@@ -181,9 +191,7 @@ Buffer* Memory::alloc(uint64_t bytes, uint32_t purpose, Queue* queue, bool stagi
   if (b->refs.load(std::memory_order_relaxed) == 0) pool.line.cached -= b->bytes;
   b->refs.store(1, std::memory_order_relaxed);
   b->next = nullptr;
-  // A failed write of its last life is not one of its new one.
-  if (b->written.queue && b->written.queue->completed.load() >= b->written.value)
-    b->written = {nullptr, 0};
+  forget_past(*b);
   pool.line.in_use += b->bytes;
   pool.line.peak = std::max(pool.line.peak, pool.line.in_use);
   lock.unlock();

@@ -7,6 +7,8 @@
 #include <map>
 #include <mutex>
 
+#include "core/queue.hpp"
+
 namespace hal {
 
 // What a look-up rarely reads.
@@ -161,6 +163,8 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
 
 Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_count,
                      Composite parts) {
+  // Calls that fail before the next signal take earlier ones with them: not what a plan keeps.
+  for (Buffer* b : parts.constants) wait_idle(*b, false);
   auto* plan = new Plan;
   plan->device = &device;
   plan->operand_count = operand_count, plan->input_count = input_count;

@@ -67,6 +67,13 @@ _FAMILIES = (
         (*NATIVE, "src/anyhal", "tests/field/test_large.py"),
     ),
     Family(
+        "schedules",
+        "producers and consumers over two backends under random schedules and hostile timing",
+        ("{python}", "tests/doubles/schedules.py", "--count", "2000", "--seed", "{seed}"),
+        ("{python}", "tests/doubles/schedules.py", "--count", "200", "--seed", "{seed}"),
+        (*NATIVE, "src/anyhal", "tests/doubles"),
+    ),
+    Family(
         "dispatch",
         "what a small call costs, against NumPy in the same run",
         ("{python}", "benchmarks/dispatch.py", "--json"),

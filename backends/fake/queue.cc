@@ -96,8 +96,11 @@ void drive(Queue& queue, int64_t now) {
     Item& head = queue.items.front();
     if (head.type == Item::kWait && head.source->completed < head.value &&
         head.source->status == ANYHAL_STATUS_OK) {
-      drive(*head.source, now);
-      if (head.source->completed < head.value && head.source->status == ANYHAL_STATUS_OK) return;
+      Queue& source = *head.source;
+      const uint64_t value = head.value;
+      drive(source, now);
+      if (source.completed < value && source.status == ANYHAL_STATUS_OK) return;
+      continue;  // the source may wait for this queue and have driven it: look at its head anew
     }
     const Item item = std::move(head);
     queue.items.pop_front();

@@ -699,6 +699,9 @@ typedef enum anyhal_grid_rule {
   ANYHAL_GRID_EXTENTS = 1, /* the call's extents give the grid */
 } anyhal_grid_rule;
 
+/* How a kernel is called. Its parameters lie in one buffer: first the addresses of the operands
+ * that are memory, 8 bytes each from offset 0; then the last parameter_count operands, which are
+ * INLINE, each at its offset and of its bytes. */
 typedef struct anyhal_signature {
   uint32_t size;
   uint32_t flags;

@@ -167,6 +167,16 @@ FAKE = Setting[str | None](
     str,
     "write a script or 1",
 )
+CUDA_DRIVER = Setting[Path | None](
+    "ANYHAL_CUDA_DRIVER",
+    "file or folder",
+    None,
+    "the system's libcuda.so.1",
+    "NVIDIA's driver library, or the folder that holds it; absolute. cuBLASLt is then looked for in"
+    " that folder alone. Tests name their simulated driver here.",
+    _absolute,
+    "write an absolute path, such as /usr/lib/x86_64-linux-gnu/libcuda.so.1",
+)
 DEBUG_POOL = Setting[bool](
     "ANYHAL_DEBUG_POOL",
     "yes/no",
@@ -192,6 +202,7 @@ LOG = Setting[str](
 TABLE: tuple[Setting[object], ...] = (
     BACKEND_PATH,
     CACHE,
+    CUDA_DRIVER,
     DEBUG_POOL,
     FAKE,
     LOG,

@@ -40,13 +40,19 @@ def read(done: subprocess.CompletedProcess[str]) -> dict[str, object]:
     return document
 
 
+def broken(document: dict[str, object]) -> list[dict[str, str]]:
+    """What was refused, but for chips whose driver this machine lacks."""
+    refused: list[dict[str, str]] = document["refused"]  # type: ignore[assignment]
+    return [row for row in refused if row["stage"] not in ("init", "devices")]
+
+
 def test_devices_json() -> None:
     document = read(anyhal("devices", "--json"))
     rows = document["devices"]
     assert {row["name"] for row in rows} >= {"cpu:0", "cpu_ref:0", "dayone:0"}
     assert all(set(row) == KEYS and row["state"] == "self-tested" for row in rows)
     assert all(row["memory_bytes"] > 0 and row["memory_kinds"] for row in rows)
-    assert not [r for r in document["refused"] if r["stage"] != "devices"]  # drivers may lack
+    assert broken(document) == []
 
 
 def test_devices_table_is_ranked() -> None:
@@ -113,8 +119,8 @@ def test_version_names_core_contract_and_backends() -> None:
     first, core, abi, *backends = done.stdout.splitlines()
     assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.2"
     named = {line.split()[1]: line for line in backends}
-    assert named.keys() >= {"cpu", "cpu_ref", "dayone"}
-    assert all("self-tested" in named[name] for name in ("cpu", "cpu_ref", "dayone"))
+    assert named.keys() >= {"cpu", "cpu_ref", "cuda", "dayone", "opencl"}
+    assert all("self-tested" in line for line in backends)
 
 
 def test_dev_12_a_junk_plugin_costs_only_itself(tmp_path: Path) -> None:
@@ -122,7 +128,7 @@ def test_dev_12_a_junk_plugin_costs_only_itself(tmp_path: Path) -> None:
     (tmp_path / "junk" / "backend.toml").write_text("not toml at all [[[")
     document = read(anyhal("devices", "--json", ANYHAL_BACKEND_PATH=str(tmp_path)))
     assert {d["name"] for d in document["devices"]} >= {"cpu:0", "cpu_ref:0", "dayone:0"}
-    (refused,) = (r for r in document["refused"] if r["stage"] != "devices")
+    (refused,) = broken(document)
     assert refused["stage"] == "manifest" and "it is not TOML" in refused["sentence"]
 
 

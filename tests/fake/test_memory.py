@@ -214,3 +214,15 @@ def test_a_plan_gets_the_workspace_it_asked_for(fake: Fake, on: Fake, mode: str)
         for _ in range(5):
             x = hal.matmul(x, x) / 8.0
         np.testing.assert_array_equal(x.numpy(), np.ones((8, 8), np.float32))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_one_offset_in_two_blocks_is_two_places(fake: Fake, on: Fake, mode: str) -> None:
+    """Arrays that own their blocks all begin at offset 0; an output is not an input for that."""
+    with on(fake(mode)):
+        x = hal.asarray(np.linspace(-1, 1, 40_000, dtype=np.float32))
+        out = hal.asarray(np.zeros(40_000, np.float32))
+        before = x.numpy()
+        hal.rms_norm(x, eps=1e-5, out=out)  # decomposed there
+        np.testing.assert_array_equal(x.numpy(), before)
+        assert abs(float((out.numpy() ** 2).mean()) - 1) < 1e-3

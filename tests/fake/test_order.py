@@ -40,6 +40,19 @@ def test_program_order_holds_across_queues(fake: Fake, on: Fake, mode: str) -> N
         np.testing.assert_array_equal(x.numpy(), vector(1))
 
 
+def test_queues_that_wait_for_each_other_in_turns(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async; delay=50us")
+    with on(device):
+        queues = [hal.Queue(device), hal.Queue(device)]
+        x = hal.asarray(vector(1, 96))
+        for step in range(400):
+            with hal.use(queue=queues[step % 2]):
+                hal.add(x, 1.0, out=x)
+            if step % 7 == 0:
+                np.testing.assert_array_equal(x.numpy(), vector(2 + step, 96))
+        np.testing.assert_array_equal(x.numpy(), vector(401, 96))
+
+
 def test_str_01_without_a_queue_the_scopes_is_used(fake: Fake, on: Fake) -> None:
     device = fake("mode=async; delay=1ms")
     side = hal.Queue(device)
@@ -179,6 +192,21 @@ def test_a_value_that_only_the_device_saw_is_the_callers_mistake(fake: Fake, on:
         with pytest.raises(hal.InvalidArgumentError, match="index -1"):
             bad_one.numpy()
         np.testing.assert_array_equal(hal.asarray(vector(3)).numpy(), vector(3))
+
+
+def test_what_a_failure_touched_is_new_when_it_is_used_again(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async; late_failure=1")
+    with on(device):
+        x = hal.asarray(np.ones((2, 2, 3, 8), np.float32))
+        y = hal.rms_norm(x, eps=1e-5)  # in parts, with constants; the first part fails
+        with pytest.raises(hal.ExecutionFailedError):
+            y.numpy()
+        del x, y
+        for n in (1, 2, 16, 96, 160, 200, 300, 1000):  # staging memory is handed out again
+            np.testing.assert_array_equal(hal.asarray(vector(n, n)).numpy(), vector(n, n))
+        x = hal.asarray(np.ones((2, 2, 3, 8), np.float32))
+        again = hal.rms_norm(x, eps=1e-5)  # the same plan with the same constants
+        np.testing.assert_allclose(again.numpy(), np.ones((2, 2, 3, 8)), rtol=1e-4)
 
 
 def test_a_wait_has_a_limit(fake: Fake, on: Fake) -> None:

@@ -76,6 +76,7 @@ def test_a_folder_may_be_a_backend_itself(tmp_path: Path) -> None:
         (toml("chip", "[hardware]\nmachin = []"), "hardware.machin is not known", "machine?"),
         (toml("chip", "[hardware]\nmachine = [1]"), "other than text", "correct it"),
         (toml("chip", "[[libraries]]\nfile = 'x'"), "libraries.setting is missing", "add it"),
+        (toml("chip", "[settings]\ndriver = 1"), "settings.driver is no text", "variable's name"),
         (toml("chip", "#" * manifest.MAX_BYTES), "larger than", "a page of text"),
         (toml("chip", "x = " + "[" * 5000), "it is not TOML", "as the guide shows"),
         (toml("chip", "x = " + "{a=" * 5000), "it is not TOML", "as the guide shows"),
@@ -366,3 +367,29 @@ def test_a_bad_entry_costs_only_itself_and_is_noted(
     notes = notes_of(tmp_path)
     assert {Path(path).name for path in notes} == {"loop", "dangling", "locked"}
     assert "Permission denied" in notes[str(tmp_path / "locked")]
+
+
+def test_rows_of_one_setting_are_alternatives(tmp_path: Path, vendorkit: Path) -> None:
+    missing = LIBRARIES.format(package="otherkit", file="x.so", versions="", required="false")
+    found = LIBRARIES.format(package="vendorkit", file="libkit.so.3", versions="", required="false")
+    for folder, text in (("last", missing + found), ("first", found + missing)):
+        make(tmp_path / folder, "chip", toml("chip", text))
+        record = one(tmp_path / folder)
+        assert dict(record.settings)["kernels"].endswith("libkit.so.3"), record
+        assert record.notes == ()
+
+
+def test_a_setting_may_come_from_a_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path, "chip", toml("chip", "[settings]\nplace = 'ANYHAL_CACHE'"))
+    monkeypatch.delenv("ANYHAL_CACHE", raising=False)
+    assert dict(one(tmp_path).settings) == {}
+    monkeypatch.setenv("ANYHAL_CACHE", "/var/cache/chip")
+    assert dict(one(tmp_path).settings) == {"place": "/var/cache/chip"}
+
+
+def test_a_variable_that_nothing_reads_is_refused(tmp_path: Path) -> None:
+    make(tmp_path, "chip", toml("chip", "[settings]\nplace = 'ANYHAL_CASH'"))
+    record = one(tmp_path)
+    assert record.failed_stage == "dependencies" and "ANYHAL_CACHE" in str(record.error)

@@ -177,6 +177,9 @@ def _load(
         stage = getattr(why, "stage", "devices")
         state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why)))
         return []
+    if not rows:
+        sentence = f"backend {instance!r} was loaded and found no device; connect one to use it"
+        state.refused.append(RefusedBackend(instance, str(record.path), "devices", sentence))
     made = []
     fingerprint = fingerprint_of(record.sha256, given)
     equipment = record.manifest is not None and record.manifest.test_equipment
@@ -220,8 +223,13 @@ def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any
             "+".join(word for bit, word in _KIND_FLAGS if k["flags"] & bit) for k in kinds
         ),
         own_threads=row["own_threads"],
-        note="; ".join(record.notes),
+        note="; ".join((*_simulated(row["name"]), *record.notes)),
     )
+
+
+def _simulated(model: str) -> tuple[str, ...]:
+    """What a device that only plays one says of itself."""
+    return (f"it is a {model}; no figure of it says anything",) if "simulated" in model else ()
 
 
 def load_backend(

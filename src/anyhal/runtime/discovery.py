@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 
 from anyhal import settings
+from anyhal.errors import NotFoundError
 from anyhal.runtime.manifest import FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.vendor import locate_library
 
@@ -382,11 +383,22 @@ class _Walk:
         assert self.manifest is not None
         if self.manifest.test_equipment and self.test_script not in (None, "1"):
             self.given["script"] = str(self.test_script)
-        for wanted in self.manifest.libraries:
-            path, why = locate_library(wanted)
-            self.given[wanted.setting] = str(path) if path else ""
+        for setting, variable in self.manifest.settings:
+            try:
+                value = settings.setting(variable).read()
+            except NotFoundError as unknown:
+                reason, _, hint = str(unknown).rpartition("; ")
+                return str(self.folder / FILE_NAME), reason, hint
+            if value is not None:
+                self.given[setting] = str(value)
+        for name in dict.fromkeys(row.setting for row in self.manifest.libraries):
+            rows = [row for row in self.manifest.libraries if row.setting == name]
+            found = [(row, *locate_library(row)) for row in rows]
+            path = next((path for _, path, _ in found if path is not None), None)
+            self.given[name] = str(path) if path else ""
             if path is not None:
                 continue
+            wanted, _, why = found[-1]
             sentence = wanted.missing or f"{wanted.file} of {wanted.package} is missing"
             if wanted.required:
                 return wanted.file, why, f"pip install {wanted.package!r}"

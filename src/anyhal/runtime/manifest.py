@@ -26,7 +26,10 @@ class ManifestError(ValueError):
 
 @dataclass(frozen=True)
 class VendorLibrary:
-    """A library that an installed distribution carries; its path becomes an instance setting."""
+    """A library that an installed distribution carries; its path becomes an instance setting.
+
+    Rows of one setting are alternatives, the first that is found is taken.
+    """
 
     setting: str
     package: str
@@ -51,6 +54,7 @@ class Manifest:
     test_equipment: bool = False
     machines: tuple[str, ...] = ()  # empty: any
     libraries: tuple[VendorLibrary, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()  # instance setting, and the variable that gives it
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -70,7 +74,9 @@ _KEYS: dict[str, type] = {
     "test_equipment": bool,
     "hardware": dict,
     "libraries": list,
+    "settings": dict,
 }
+_PARTS = ("hardware", "libraries", "settings")
 _REQUIRED = ("name", "vendor", "library", "abi", "licence", "summary")
 _HARDWARE: dict[str, type] = {"machine": list}
 _LIBRARY_KEYS: dict[str, type] = {
@@ -99,9 +105,10 @@ def read_manifest(path: Path) -> Manifest:
     hardware = data.get("hardware", {})
     _check(hardware, _HARDWARE, (), "hardware.")
     manifest = Manifest(
-        **{k: data[k] for k in _KEYS if k in data and k not in ("hardware", "libraries")},
+        **{k: data[k] for k in _KEYS if k in data and k not in _PARTS},
         machines=_strings(hardware.get("machine", []), "hardware.machine"),
         libraries=tuple(_vendor_library(row) for row in data.get("libraries", [])),
+        settings=tuple(data.get("settings", {}).items()),
     )
     if not _NAME.fullmatch(manifest.name):
         raise ManifestError(f"name {manifest.name!r} is not one lower-case word; rename it")
@@ -112,6 +119,9 @@ def read_manifest(path: Path) -> Manifest:
             f"library {manifest.library!r} is not a file name ending in .so; write the name of the"
             " file beside this manifest, without a folder"
         )
+    for setting, variable in manifest.settings:
+        if not isinstance(variable, str):
+            raise ManifestError(f"settings.{setting} is no text; write a variable's name")
     if not _ABI.fullmatch(manifest.abi):
         raise ManifestError(f"abi {manifest.abi!r} is not a version; write it like 0.1")
     return manifest

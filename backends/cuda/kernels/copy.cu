@@ -1,0 +1,14 @@
+// copy: x -> out, any strides; a transpose or a broadcast is a copy.
+// SPDX-License-Identifier: Apache-2.0
+#include "device.cuh"
+
+namespace hal::cuda {
+
+HAL_KERNEL(anyhal_copy, Map) {
+  HAL_EACH(i, p.walk.count) {
+    const Place place = locate(p.walk, p.side, i);
+    move(p.bytes, data_of(p, 0), place.at[0], p.side[1].data, place.at[1]);
+  }
+}
+
+}  // namespace hal::cuda

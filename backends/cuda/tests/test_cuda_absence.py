@@ -1,0 +1,135 @@
+"""What is missing is named, and nothing else suffers.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import cuda_bundle
+import pytest
+from simulated import Double, need
+
+LIST = (
+    "from anyhal_command import main; import sys\n"
+    "sys.argv = ['anyhal', 'devices', '--json']; main()"
+)
+CPU = "import anyhal as hal; print(hal.ones((2,), device='cpu:0').numpy()[1])"
+
+
+def devices(double: Double, script: str = "", **more: str) -> dict[str, list[dict[str, str]]]:
+    done = double.run(sys.executable, "-c", LIST, script=script, **more)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, list[dict[str, str]]] = json.loads(done.stdout)
+    return document
+
+
+def why_cuda_is_absent(document: dict[str, list[dict[str, str]]]) -> str:
+    assert [d["backend"] for d in document["devices"]] == ["cpu", "cpu_ref", "dayone"]
+    (row,) = [r for r in document["refused"] if r["name"] == "cuda"]
+    return row["sentence"]
+
+
+def test_it_is_there_and_says_what_it_is(double: Double) -> None:
+    document = devices(double, "devices=sm_90,sm_80; memory=8G")
+    rows = [d for d in document["devices"] if d["backend"] == "cuda"]
+    assert [(d["name"], d["arch"]) for d in rows] == [("cuda:0", "sm_90"), ("cuda:1", "sm_80")]
+    assert len({d["identity"] for d in rows}) == 2 and all(d["identity"] for d in rows)
+    done = double.run(sys.executable, "-c", LIST.replace(", '--json'", ""))
+    assert "note on cuda:0: it is a simulated CUDA device" in done.stdout.replace("\n", " ")
+
+
+def test_no_driver(double: Double, tmp_path: Path) -> None:
+    document = devices(double, ANYHAL_CUDA_DRIVER=str(tmp_path))
+    assert "NVIDIA's driver is not there" in why_cuda_is_absent(document)
+
+
+def test_a_library_that_is_no_driver(double: Double) -> None:
+    libc = next(Path("/").glob("lib*/**/libc.so.6"))
+    document = devices(double, ANYHAL_CUDA_DRIVER=str(libc))
+    assert "lacks cuInit" in why_cuda_is_absent(document)
+
+
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("devices=none", "found no device"),
+        ("version=11080", "the driver speaks CUDA 11.8, 12.1 is needed"),
+        ("fail=cuInit@1+:803", "cuInit answered 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)"),
+        ("fail=cuDeviceGetCount@1+:999", "cuDeviceGetCount answered 999"),
+    ],
+)
+def test_why_there_is_none(double: Double, script: str, sentence: str) -> None:
+    assert sentence in why_cuda_is_absent(devices(double, script))
+    assert double.python(CPU, script) == "1.0\n"
+
+
+def test_a_chip_that_is_too_old_is_listed_and_refuses(double: Double) -> None:
+    code = "import anyhal as hal; hal.ones((2,), device='cuda:0') + 1"
+    done = double.run(sys.executable, "-c", code, script="devices=sm_75")
+    assert done.returncode != 0 and "compute capability 8.0 and it has 7.5" in done.stderr
+
+
+@pytest.fixture
+def partial(double: Double, tmp_path: Path) -> Double:
+    """The driver alone, without cuBLASLt and without kernels."""
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    shutil.copy(double.folder / "libcuda.so.1", folder)
+    return Double(folder, tmp_path / "report.txt")
+
+
+def test_without_cublaslt_products_run_on_the_kernel(partial: Double, double: Double) -> None:
+    shutil.copytree(double.folder / "kernels", partial.folder / "kernels")
+    code = (
+        "import anyhal as hal; d = hal.device('cuda:0'); x = hal.ones((3, 3), device='cuda:0')\n"
+        "print((x @ x).numpy()[0, 0], d.notes())"
+    )
+    printed = partial.python(code)
+    assert printed.startswith("3.0 cuBLASLt is not used"), printed
+    runs = partial.report().runs
+    assert runs["anyhal_matmul"] >= 1 and runs["cublasLtMatmul"] == 0
+
+
+def test_without_kernels_nothing_runs_and_the_reason_is_told(partial: Double) -> None:
+    code = "import anyhal as hal; hal.ones((2,), device='cuda:0') + 1"
+    done = partial.run(sys.executable, "-c", code, PYTHONPATH=without_nvrtc())
+    assert done.returncode != 0 and "its kernels are missing" in done.stderr, done.stderr
+
+
+def test_without_a_bundle_nvrtc_compiles_the_source_in_the_library(partial: Double) -> None:
+    need(cuda_bundle.find_nvrtc(), 'NVRTC is not installed; pip install ".[cuda-test]"')
+    code = "import anyhal as hal; print((hal.ones((2,), device='cuda:0') + 1).numpy()[1])"
+    assert partial.python(code) == "2.0\n"
+
+
+def without_nvrtc() -> str:
+    """A search path on which no installed package has NVRTC."""
+    parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(p for p in parts if not (Path(p) / "nvidia").is_dir())
+
+
+def test_a_forked_child_is_refused(double: Double) -> None:
+    """MEM-11: a driver that was started does not survive a fork; the child learns it in words."""
+    code = (
+        "import os, anyhal as hal\n"
+        "x = hal.ones((2,), device='cuda:0').numpy()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    try:\n"
+        "        hal.ones((2,), device='cuda:0').numpy(); os._exit(3)\n"
+        "    except hal.HalError as why:\n"
+        "        print(type(why).__name__, flush=True); os._exit(0)\n"
+        "assert os.waitpid(pid, 0)[1] == 0\n"
+    )
+    double.python(code)
+    assert double.report().violations == []
+
+
+def test_a_relative_path_is_refused_by_name(double: Double) -> None:
+    done = double.run(sys.executable, "-c", LIST, ANYHAL_CUDA_DRIVER="relative/path")
+    assert done.returncode != 0 and "ANYHAL_CUDA_DRIVER" in done.stderr

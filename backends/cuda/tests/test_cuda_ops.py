@@ -1,0 +1,124 @@
+"""The ops on the simulated driver: the ten kernels against their references, and what they carry.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated import ROOT, Report
+
+import anyhal as hal
+from anyhal.conformance.cases import CASES, random_case
+from anyhal.ops import BY_NAME
+
+sys.path.insert(0, str(ROOT / "tests" / "ops"))
+sys.path.insert(0, str(ROOT / "tests"))
+import test_property as cases  # noqa: E402
+
+CORE = [name for name in CASES if BY_NAME[name].is_core]  # fill has no function of its own
+COMPOSED = ["softmax", "rms_norm", "quant_matmul", "attention", "conv", "topk"]
+
+
+@pytest.mark.parametrize("op", CORE + COMPOSED)
+def test_samples_meet_their_reference(simulated: Any, op: str) -> None:
+    spec = BY_NAME[op]
+    found = [
+        cases.outcome(spec, case, simulated.name, "chosen", i)
+        for i, case in enumerate(cases.samples(op))
+    ]
+    wrong = [text for text in found if text is not None]
+    assert not wrong, f"{len(wrong)} of {len(found)} cases are wrong\n" + "\n".join(wrong[:6])
+
+
+@pytest.mark.parametrize("op", CORE)
+def test_random_cases_meet_their_reference(simulated: Any, op: str) -> None:
+    spec = BY_NAME[op]
+    for seed in range(20):
+        case = cases.judged(op, random_case(op, seed))
+        assert cases.outcome(spec, case, simulated.name, "chosen", seed) is None
+
+
+@pytest.fixture
+def runs(double_folder: Path) -> Callable[[str], int]:
+    """How often the double has run a kernel in this process."""
+    driver = ctypes.CDLL(str(double_folder / "libcuda.so.1"))
+    driver.cuda_double_report.restype = ctypes.c_char_p
+    return lambda name: Report.read(driver.cuda_double_report().decode()).runs[name]
+
+
+def test_products_are_the_librarys_where_it_takes_them(
+    simulated: Any, runs: Callable[[str], int]
+) -> None:
+    with hal.use(device=simulated.name):
+        a, b = (hal.asarray(np.ones(s, np.float32)) for s in ((3, 5), (5, 7)))
+        turned = hal.asarray(np.ones((5, 3), np.float32)).T
+        np.testing.assert_array_equal((a @ b).numpy(), np.full((3, 7), 5))
+        before = runs("cublasLtMatmul"), runs("anyhal_matmul")
+        for x in (a, turned):
+            np.testing.assert_array_equal((x @ b).numpy(), np.full((3, 7), 5))
+        assert (runs("cublasLtMatmul"), runs("anyhal_matmul")) == (before[0] + 2, before[1])
+        whole = hal.asarray(np.ones((3, 5), np.int32))
+        np.testing.assert_array_equal((whole @ whole.T).numpy(), np.full((3, 3), 5))
+        assert runs("anyhal_matmul") > before[1]
+
+
+@pytest.mark.parametrize(("accumulate", "least"), [("strict", 0), ("tf32", 1e-5), ("bf16", 1e-4)])
+def test_relaxed_products_are_relaxed(simulated: Any, accumulate: str, least: float) -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((2, 64, 64)).astype(np.float32)
+    with hal.use(device=simulated.name, numerics=accumulate):
+        made = (hal.asarray(x) @ hal.asarray(y)).numpy()
+    off = np.abs(made - x.astype(np.float64) @ y).max()
+    assert least < off < 1 if least else off < 3e-5, off
+
+
+def test_two_devices_of_the_double_work_together(simulated: Any) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    a = hal.asarray(x, device=simulated.name)
+    b = hal.asarray(hal.add(a, a), device="cudasim:1")
+    np.testing.assert_array_equal(hal.add(b, b).numpy(), 4 * x)
+
+
+def test_producer_and_consumer_over_two_backends(simulated: Any) -> None:
+    """A value goes round between the double and the processor; every step must be seen."""
+    x = hal.asarray(np.zeros(300, np.float32), device=simulated.name)
+    for step in range(1, 41):
+        x = hal.add(x, 1.0)
+        there = hal.asarray(x.numpy(), device="cpu:0")
+        x = hal.asarray(hal.add(there, 1.0).numpy(), device=simulated.name)
+        if step % 5 == 0:
+            np.testing.assert_array_equal(x.numpy(), np.full(300, 2 * step, np.float32))
+
+
+def test_a_bad_index_reaches_whoever_reads(simulated: Any) -> None:
+    with hal.use(device=simulated.name):
+        x = hal.asarray(np.arange(8, dtype=np.float32))
+        simulated.synchronize()
+        bad = hal.take(x, hal.asarray(np.array([9])), axis=0)
+        with pytest.raises(hal.ExecutionFailedError, match=r"index 9 is outside \[0, 8\)"):
+            bad.numpy()
+        good = hal.take(x, hal.asarray(np.array([7])), axis=0)  # the queue was made anew
+        assert good.numpy()[0] == 7
+
+
+def test_memory_mem_12_exhaustion_is_an_error(simulated: Any) -> None:
+    with hal.use(device=simulated.name), pytest.raises(hal.OutOfMemoryError):
+        hal.empty((1 << 40,), dtype="float32")
+
+
+def test_recorded_calls_are_replayed_with_new_values(simulated: Any) -> None:
+    with hal.use(device=simulated.name):
+        x = hal.asarray(np.ones(64, np.float32))
+        with hal.graph() as graph:
+            y = hal.add(hal.multiply(x, x), 1.0)
+        for value in (2.0, 3.0):
+            x.set(np.full(64, value, np.float32))
+            graph.launch()
+            np.testing.assert_array_equal(y.numpy(), np.full(64, value * value + 1, np.float32))
