@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "core/dispatch.hpp"
+#include "core/region.hpp"
 
 namespace hal {
 
@@ -27,6 +27,9 @@ struct HAL_API Graph {
   Queue* queue;
   bool capturing = true;
   size_t size() const { return nodes_.size(); }
+  // "compiled" or "recorded" by the backend, else "replayed" from the list kept here, and why.
+  const char* form() const { return region_.form; }
+  const std::string& why() const { return region_.why; }
 
  private:
   struct Step {
@@ -38,6 +41,7 @@ struct HAL_API Graph {
   bool launched_ = false;
   void forget();
   void launch_ordered();
+  void hand_over();
 
   std::vector<Step> nodes_;
   std::vector<anyhal_ref> refs_;
@@ -47,6 +51,7 @@ struct HAL_API Graph {
   std::vector<Buffer*> workspaces_;
   Buffer* plan_workspace_ = nullptr;
   uint64_t plan_workspace_bytes_ = 0;
+  Region region_;
 };
 
 }  // namespace hal

@@ -178,6 +178,7 @@ void take_table(Instance& in) {
   in.has_queue_wait = t.queue_wait;
   in.has_device_query = t.device_query;
   in.has_constant_pack = t.constant_pack;
+  in.has_graph_prepare = t.graph_prepare;
   stub(t.queue_create), stub(t.queue_signal), stub(t.queue_wait), stub(t.host_wait);
   stub(t.queue_copy), stub(t.device_query), stub(t.memory_map), stub(t.memory_import);
   stub(t.constant_pack), stub(t.queue_fill), stub(t.queue_notify), stub(t.graph_prepare);

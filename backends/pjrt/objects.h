@@ -31,7 +31,6 @@ api::Buffer* filled(Block& cell);
 struct Checked {
   size_t operand;  // its number in the call
   uint32_t dtype;
-  uint64_t block_bytes;
   int64_t bound;
   std::vector<int64_t> dims, strides;
   uint64_t first;  // byte in the block
@@ -61,6 +60,7 @@ struct Plan {
   };
   std::vector<Expected> operands;
   std::vector<Block*> constants;  // of a graph: operands that follow the call's own
+  std::vector<std::unique_ptr<Block>> baked;  // those of them that prepare has computed
   std::string kernel;
   anyhal_prepared prepared = {};
   ~Plan();

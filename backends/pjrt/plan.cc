@@ -59,14 +59,12 @@ struct Builder {
   void check_positions() {
     const Positions at = positions_of(desc);
     if (at.operand < 0 || !present(operand(desc, static_cast<uint32_t>(at.operand)))) return;
-    if (!plan.plugin->host_memory()) {
+    if (plan.plugin->host_memory()) {
+      plan.checked.push_back(checked(desc, at, static_cast<size_t>(at.operand)));
+    } else {
       plan.conditions = true;
-      return text.emit_conditions();
+      text.emit_conditions();
     }
-    const anyhal_tensor_desc& t = operand(desc, static_cast<uint32_t>(at.operand));
-    plan.checked.push_back({static_cast<size_t>(at.operand), t.dtype, t.block_bytes, at.bound,
-                            Dims(t.dims, t.dims + t.rank), Dims(t.strides, t.strides + t.rank),
-                            t.base_offset});
   }
 };
 
@@ -95,7 +93,20 @@ void build(Plan& plan, const anyhal_op_desc& desc, const anyhal_services* servic
 }  // namespace
 
 Plan::~Plan() {
-  if (plugin != nullptr && program.loaded != nullptr) program.destroy(*plugin);
+  if (plugin == nullptr) return;
+  if (program.loaded != nullptr) program.destroy(*plugin);
+  for (const auto& block : baked)
+    if (block->buffer != nullptr) plugin->destroy(block->buffer);
+}
+
+Checked checked(const anyhal_op_desc& desc, const Positions& at, size_t call_operand) {
+  const anyhal_tensor_desc& t = operand(desc, static_cast<uint32_t>(at.operand));
+  return {call_operand,
+          t.dtype,
+          at.bound,
+          Dims(t.dims, t.dims + t.rank),
+          Dims(t.strides, t.strides + t.rank),
+          t.base_offset};
 }
 
 namespace slots {

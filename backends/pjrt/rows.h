@@ -23,6 +23,10 @@ struct Positions {
 };
 Positions positions_of(const anyhal_op_desc& desc);
 
+// What a run looks at first, when operand `call_operand` of the call holds them.
+struct Checked;
+Checked checked(const anyhal_op_desc& desc, const Positions& at, size_t call_operand);
+
 inline constexpr char kNotes[] =
     "XLA flushes denormals in arithmetic; every new shape is compiled, and kept in the cache";
 

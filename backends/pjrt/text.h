@@ -67,7 +67,8 @@ class Text {
 
   // Notes a condition (0-d bool) without which the run is a failure of the caller's values.
   void require(const Value& condition) { conditions_.push_back(condition); }
-  bool has_conditions() const { return !conditions_.empty(); }
+  size_t condition_count() const { return conditions_.size(); }
+  void forget_conditions(size_t kept) { conditions_.resize(kept); }
   // Appends one result of bytes, 1 = held, for the conditions so far.
   void emit_conditions();
 

@@ -168,6 +168,13 @@ Value write_view(Text& text, const anyhal_tensor_desc& desc, const Value& block,
                           text.reshape(stored, {stored.count()}));
 }
 
+std::string view_key(const anyhal_tensor_desc& desc) {
+  std::string key;
+  for (uint32_t i = 0; i < desc.rank; ++i)
+    key += "," + std::to_string(desc.dims[i]) + ":" + std::to_string(desc.strides[i]);
+  return key;
+}
+
 Value as_dtype(Text& text, const Value& block, uint32_t dtype) {
   const int64_t from = bytes_of(block.dtype), to = bytes_of(dtype), count = block.count();
   if (from == to) return text.bitcast(block, dtype, block.dims);

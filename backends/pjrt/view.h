@@ -27,6 +27,8 @@ Value read_view(Text& text, const anyhal_tensor_desc& desc, const Value& block);
 // The block after `value` was stored in the operand's place. `block` is not used when whole.
 Value write_view(Text& text, const anyhal_tensor_desc& desc, const Value& block,
                  const Value& value);
+// Dims and strides, to tell views of one block apart.
+std::string view_key(const anyhal_tensor_desc& desc);
 // A flat block under another dtype of the same bytes.
 Value as_dtype(Text& text, const Value& block, uint32_t dtype);
 
