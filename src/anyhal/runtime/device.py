@@ -158,7 +158,8 @@ def _load(
         return []
     try:
         given = dict(record.settings) | dict(extra)
-        native = _core.load(str(record.library), instance, list(given.items()))
+        kept = {"cache_dir": str(settings.cache_folder() / "artefacts" / record.name)} | given
+        native = _core.load(str(record.library), instance, list(kept.items()))
         rows = native.list_devices()
     except HalError as why:
         stage = getattr(why, "stage", "devices")
