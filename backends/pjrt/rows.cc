@@ -158,13 +158,12 @@ constexpr sdk::Condition kNone = sdk::no_attributes;
 template <class T>
 constexpr sdk::Condition kHas = sdk::known_attributes<T>;
 constexpr sdk::Dtypes kBytes = sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
-constexpr sdk::Dtypes kCastable = sdk::kPlain | sdk::kBlocks | sdk::kPacked;
 
 // op, name, main operand, its dtypes, attributes, what else must hold; no kernel: see kLowerings.
 const sdk::Row kRows[] = {
     {ANYHAL_OP_COPY, "copy", 0, sdk::kAny, kNone, copy_fits, nullptr, nullptr, sdk::kExact},
     {ANYHAL_OP_FILL, "fill", 1, sdk::kStored, kNone, fill_fits, nullptr, nullptr, sdk::kExact},
-    {ANYHAL_OP_CAST, "cast", 0, kCastable, sdk::later_attributes<anyhal_attrs_cast>, cast_row,
+    {ANYHAL_OP_CAST, "cast", 0, sdk::kAny, sdk::later_attributes<anyhal_attrs_cast>, cast_row,
      nullptr},
     {ANYHAL_OP_UNARY, "unary", 0, sdk::kPlain, kHas<anyhal_attrs_unary>, unary_row, nullptr},
     {ANYHAL_OP_BINARY, "binary", 0, sdk::kPlain, kHas<anyhal_attrs_binary>, binary_row, nullptr},

@@ -37,6 +37,15 @@ const char* element(uint32_t dtype) {
       return "ui16";
     case ANYHAL_DTYPE_BOOL:
       return "i1";
+    // Only where a program computes with them; elsewhere they move as bytes.
+    case kF8E4M3FN:
+      return "f8E4M3FN";
+    case kF8E5M2:
+      return "f8E5M2";
+    case kF8E4M3FNUZ:
+      return "f8E4M3FNUZ";
+    case kF8E5M2FNUZ:
+      return "f8E5M2FNUZ";
     default:
       return "ui8";
   }
@@ -137,7 +146,8 @@ Value Text::emit(const std::string& op, const std::vector<Value>& operands, cons
     names += (names.empty() ? "" : ", ") + operand.name;
     types += (types.empty() ? "" : ", ") + type_of(operand.dtype, operand.dims);
   }
-  body_ += "    " + made.name + " = \"stablehlo." + op + "\"(" + names + ")" + tail + " : (" +
+  const std::string dialect = op.find('.') == std::string::npos ? "stablehlo." : "";
+  body_ += "    " + made.name + " = \"" + dialect + op + "\"(" + names + ")" + tail + " : (" +
            types + ") -> " + type_of(dtype, dims) + "\n";
   return made;
 }

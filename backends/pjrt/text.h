@@ -90,6 +90,9 @@ class Text {
   uint64_t next_ = 0;
 };
 
+// 8-bit floats as numbers of a program; under the contract's numbers they are bytes.
+enum Number8 : uint32_t { kF8E4M3FN = 1000, kF8E5M2, kF8E4M3FNUZ, kF8E5M2FNUZ };
+
 std::string type_of(uint32_t dtype, const Dims& dims);
 bool is_float(uint32_t dtype);
 bool is_signed(uint32_t dtype);

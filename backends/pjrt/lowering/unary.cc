@@ -36,6 +36,24 @@ const char* plain(int32_t fn) {
       return "ceil";
     case ANYHAL_UNARY_FN_ROUND:
       return "round_nearest_even";
+    case ANYHAL_UNARY_FN_ERF:
+      return "chlo.erf";
+    case ANYHAL_UNARY_FN_ASIN:
+      return "chlo.asin";
+    case ANYHAL_UNARY_FN_ACOS:
+      return "chlo.acos";
+    case ANYHAL_UNARY_FN_ATAN:
+      return "chlo.atan";
+    case ANYHAL_UNARY_FN_SINH:
+      return "chlo.sinh";
+    case ANYHAL_UNARY_FN_COSH:
+      return "chlo.cosh";
+    case ANYHAL_UNARY_FN_ASINH:
+      return "chlo.asinh";
+    case ANYHAL_UNARY_FN_ACOSH:
+      return "chlo.acosh";
+    case ANYHAL_UNARY_FN_ATANH:
+      return "chlo.atanh";
     case ANYHAL_UNARY_FN_LOGICAL_NOT:
     case ANYHAL_UNARY_FN_BITWISE_NOT:
       return "not";
@@ -115,6 +133,19 @@ Value computed(Text& text, int32_t fn, const Value& x) {
       return gated(text, x, sigmoid(text, x));
     case ANYHAL_UNARY_FN_GELU_TANH:
       return gelu_tanh(text, x);
+    case ANYHAL_UNARY_FN_GELU: {
+      const Value scaled = text.binary("multiply", x, text.number_like(-std::sqrt(0.5), x));
+      const Value tail = text.unary("chlo.erfc", scaled);
+      return gated(text, x, text.binary("multiply", tail, text.number_like(0.5, x)));
+    }
+    case ANYHAL_UNARY_FN_TAN:
+      return text.binary("divide", text.unary("sine", x), text.unary("cosine", x));
+    case ANYHAL_UNARY_FN_LOG2:
+      return text.binary("divide", text.unary("log", x), text.number_like(M_LN2, x));
+    case ANYHAL_UNARY_FN_LOG10:
+      return text.binary("divide", text.unary("log", x), text.number_like(M_LN10, x));
+    case ANYHAL_UNARY_FN_EXP2:
+      return text.binary("power", text.number_like(2, x), x);
     case ANYHAL_UNARY_FN_SQUARE:
       return text.binary("multiply", x, x);
     case ANYHAL_UNARY_FN_SOFTPLUS:
@@ -141,22 +172,6 @@ sdk::Answer unary_fits(const anyhal_op_desc& desc) {
     case ANYHAL_UNARY_FN_ISFINITE:
     case ANYHAL_UNARY_FN_SIGNBIT:
       return to == ANYHAL_DTYPE_BOOL ? sdk::yes() : sdk::invalid("the output is bool", 1);
-    // StableHLO of the age that every plugin reads has no operation for these.
-    case ANYHAL_UNARY_FN_ERF:
-    case ANYHAL_UNARY_FN_GELU:
-    case ANYHAL_UNARY_FN_TAN:
-    case ANYHAL_UNARY_FN_ASIN:
-    case ANYHAL_UNARY_FN_ACOS:
-    case ANYHAL_UNARY_FN_ATAN:
-    case ANYHAL_UNARY_FN_SINH:
-    case ANYHAL_UNARY_FN_COSH:
-    case ANYHAL_UNARY_FN_ASINH:
-    case ANYHAL_UNARY_FN_ACOSH:
-    case ANYHAL_UNARY_FN_ATANH:
-    case ANYHAL_UNARY_FN_LOG2:
-    case ANYHAL_UNARY_FN_LOG10:
-    case ANYHAL_UNARY_FN_EXP2:
-      return sdk::no(ANYHAL_REASON_ATTRIBUTE, "StableHLO has no such function");
     default:
       return from == to ? sdk::yes() : sdk::invalid("the dtypes differ", 1);
   }
