@@ -358,6 +358,7 @@ const std::map<std::string_view, Setter>& keys() {
       {"mode", choice(&Script::async, "sync", "async")},
       {"compute", choice(&Script::compute, "off", "on")},
       {"rebind", choice(&Script::rebind, "off", "on")},
+      {"graph", choice(&Script::compiles, "record", "compile")},
       {"wrong", ops_into(&Script::wrong)},
       {"hang", ops_into(&Script::hang)},
       {"dense", ops_into(&Script::dense)},

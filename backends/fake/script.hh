@@ -51,6 +51,7 @@ struct Script {
   uint32_t partial = 0;  // ANYHAL_MEMORY_PARTIAL_*
   bool compute = true;   // false: operations return at once and write nothing
   bool rebind = true;
+  bool compiles = false;  // graphs: taken as programs, not as recordings
   int64_t delay_ns = 0, prepare_ns = 0;
   uint64_t workspace = 0;
   uint32_t edge = 2;
