@@ -42,12 +42,6 @@ const char* plain(int32_t fn) {
       return "chlo.asin";
     case ANYHAL_UNARY_FN_ACOS:
       return "chlo.acos";
-    case ANYHAL_UNARY_FN_ATAN:
-      return "chlo.atan";
-    case ANYHAL_UNARY_FN_SINH:
-      return "chlo.sinh";
-    case ANYHAL_UNARY_FN_COSH:
-      return "chlo.cosh";
     case ANYHAL_UNARY_FN_ASINH:
       return "chlo.asinh";
     case ANYHAL_UNARY_FN_ACOSH:
@@ -106,6 +100,24 @@ Value softplus(Text& text, const Value& x) {
   return text.binary("add", top, text.unary("log_plus_one", e));
 }
 
+// exp(x) / 2 as a square, which overflows no sooner than the function; near 0 by expm1.
+Value hyperbolic(Text& text, const Value& x, bool odd) {
+  const Value half = text.number_like(0.5, x), one = text.number_like(1, x);
+  const Value size = magnitude(text, x);
+  const Value root = text.unary("exponential", text.binary("multiply", size, half));
+  const Value far = text.binary("multiply", text.binary("multiply", root, half), root);
+  const Value e = text.unary("exponential_minus_one", size);
+  const Value back = text.binary("divide", e, text.binary("add", e, one));
+  // sinh: (e + e / (e + 1)) / 2; cosh: 1 + (e - e / (e + 1)) / 2.
+  const Value sum = text.binary("multiply", half, text.binary(odd ? "add" : "subtract", e, back));
+  const Value near = odd ? sum : text.binary("add", one, sum);
+  const Value found = text.select(text.compare("GT", size, text.number_like(20, x)), far, near);
+  if (!odd) return found;
+  const Value negative = text.compare("LT", x, text.number_like(0, x));
+  const Value zero = text.compare("EQ", x, text.number_like(0, x));
+  return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
+}
+
 Value computed(Text& text, int32_t fn, const Value& x) {
   if (const char* op = plain(fn)) return text.unary(op, x);
   const Value zero = text.number_like(0, x);
@@ -138,6 +150,11 @@ Value computed(Text& text, int32_t fn, const Value& x) {
       const Value tail = text.unary("chlo.erfc", scaled);
       return gated(text, x, text.binary("multiply", tail, text.number_like(0.5, x)));
     }
+    case ANYHAL_UNARY_FN_ATAN:
+      return text.binary("atan2", x, text.number_like(1, x));
+    case ANYHAL_UNARY_FN_SINH:
+    case ANYHAL_UNARY_FN_COSH:
+      return hyperbolic(text, x, fn == ANYHAL_UNARY_FN_SINH);
     case ANYHAL_UNARY_FN_TAN:
       return text.binary("divide", text.unary("sine", x), text.unary("cosine", x));
     case ANYHAL_UNARY_FN_LOG2:

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from anyhal import _core, settings
@@ -81,6 +82,11 @@ class Device:
         whole = len(data) - len(data) % size
         return [_capability(data[i : i + size]) for i in range(0, whole, size)]
 
+    @cached_property
+    def flushes_denormals(self) -> bool:
+        """Whether it declares that its arithmetic takes and gives 0 for denormal numbers."""
+        return any(row["flushes_denormals"] for row in self.capabilities())
+
     def notes(self) -> str:
         """What limits the device now, in the backend's own words."""
         text: bytes = self.native.query(_QUERY_NOTES)
@@ -109,6 +115,7 @@ def _capability(row: bytes) -> dict[str, Any]:
         "dtypes": [d.short for d in ALL_DTYPES if bits >> d.value & 1],
         "strided": bool(flags & 1),
         "capture_safe": bool(flags & 2),
+        "flushes_denormals": bool(flags & 4),
         "rank_max": rank,
         "dim_max": dim,
         "accumulate": accumulate,
