@@ -159,7 +159,8 @@ Plan* attempt(Device& device, const Listing& list, anyhal_graph_mode mode, const
     status = device.table->graph_prepare(device.handle, &desc, &handle, &prepared, &failing, error);
   }
   if (status == ANYHAL_STATUS_UNSUPPORTED || status == ANYHAL_STATUS_OUT_OF_MEMORY) {
-    why += (why.empty() ? "" : "; ") + std::string(form) + ": " + said(error.record, *device.instance);
+    why +=
+        (why.empty() ? "" : "; ") + std::string(form) + ": " + said(error.record, *device.instance);
     return nullptr;
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);

@@ -26,8 +26,8 @@ struct Region {
   anyhal_call call{};
 };
 
-// Tries compiling, then recording. `owned`, sorted: buffers that nothing but the recording knows, so
-// that no one reads them after a launch. Throws what is no refusal.
+// Tries compiling, then recording. `owned`, sorted: buffers that nothing but the recording knows,
+// so that no one reads them after a launch. Throws what is no refusal.
 Region prepare_region(Device& device, const std::vector<Recorded>& calls,
                       const std::vector<const Buffer*>& owned);
 

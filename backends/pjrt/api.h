@@ -216,9 +216,9 @@ struct ExecutableNumOutputs {
 struct ExecutableSerialize {
   Header header;
   const Executable* executable;
-  const char* bytes;                      // out
-  size_t byte_count;                      // out
-  SerializedExecutable* serialized;       // out
+  const char* bytes;                       // out
+  size_t byte_count;                       // out
+  SerializedExecutable* serialized;        // out
   void (*destroy)(SerializedExecutable*);  // out
 };
 struct ExecutableDeserializeAndLoad {

@@ -93,7 +93,8 @@ anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t
       try {
         plugin->start();
       } catch (const Failure& why) {
-        self->services->log(self->services->context, 2, (std::string("pjrt: ") + why.what()).c_str());
+        self->services->log(self->services->context, 2,
+                            (std::string("pjrt: ") + why.what()).c_str());
         self->plugins[i].release();  // never closed
         continue;
       }
@@ -175,8 +176,8 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t argumen
     case ANYHAL_QUERY_EDGE:
       return sdk::answer(value, bytes, uint32_t{0}, error);
     case ANYHAL_QUERY_HEALTH:
-      return sdk::answer(
-          value, bytes, uint32_t{g_forked ? ANYHAL_STATUS_DEVICE_LOST : ANYHAL_STATUS_OK}, error);
+      return sdk::answer(value, bytes,
+                         uint32_t{g_forked ? ANYHAL_STATUS_DEVICE_LOST : ANYHAL_STATUS_OK}, error);
     case ANYHAL_QUERY_COUNTER:
       if (argument >= kCounters) break;
       return sdk::answer(value, bytes, g_counts[argument].load(), error);

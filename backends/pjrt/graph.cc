@@ -18,12 +18,12 @@ using sdk::operand;
 struct Storage {
   anyhal_ref ref = {};
   uint32_t kind = ANYHAL_VALUE_INTERMEDIATE;
-  size_t binding = 0;       // its number in a call
-  Value now;                // its bytes; no name: not read or written yet
-  bool constant = false;    // `now` belongs to the program of constants
-  Value source;             // of a fixed one: its bytes in the program of constants
+  size_t binding = 0;     // its number in a call
+  Value now;              // its bytes; no name: not read or written yet
+  bool constant = false;  // `now` belongs to the program of constants
+  Value source;           // of a fixed one: its bytes in the program of constants
   bool written = false;
-  int64_t parameter = -1;   // of the step's program, and how it came in
+  int64_t parameter = -1;  // of the step's program, and how it came in
   uint32_t dtype = 0;
 };
 
@@ -57,8 +57,8 @@ class Region {
   bool folds_;
   Text text_, constants_;
   std::map<uint64_t, Storage> storages_;
-  std::vector<Block*> sources_;                // arguments of the program of constants
-  std::map<std::string, Value> crossed_;       // its values that the step reads, by name
+  std::vector<Block*> sources_;                    // arguments of the program of constants
+  std::map<std::string, Value> crossed_;           // its values that the step reads, by name
   std::vector<std::pair<size_t, uint64_t>> made_;  // place in plan.constants, bytes
 };
 
@@ -119,8 +119,8 @@ Value Region::cross(const Value& value) {
   Value stored = value;
   if (value.dtype == ANYHAL_DTYPE_BOOL) stored = constants_.convert(value, ANYHAL_DTYPE_U8);
   constants_.result(stored);
-  made_.push_back({plan_.constants.size(),
-                   static_cast<uint64_t>(value.count()) * bytes_of(stored.dtype)});
+  made_.push_back(
+      {plan_.constants.size(), static_cast<uint64_t>(value.count()) * bytes_of(stored.dtype)});
   plan_.parameters.push_back({desc_.binding_count + plan_.constants.size(), false});
   plan_.constants.push_back(nullptr);
   Value in = text_.parameter(stored.dtype, stored.dims);
@@ -194,15 +194,13 @@ void Region::add(const anyhal_graph_entry& entry) {
       inputs.push_back(read(storage(entry, i), t, in_constants));
     } else {
       const Place place = place_of(t);
-      inputs.push_back(text.number(
-          0, sdk::kBool.has(t.dtype) ? t.dtype : place.dtype, place.dims));
+      inputs.push_back(text.number(0, sdk::kBool.has(t.dtype) ? t.dtype : place.dtype, place.dims));
     }
   }
   const size_t conditions = text.condition_count();
   const Value value = lowering_of(op.op)(text, op, inputs);
   if (looked_at) text.forget_conditions(conditions);
-  if (present(sdk::output(op)))
-    write(entry, storage(entry, op.input_count), value, in_constants);
+  if (present(sdk::output(op))) write(entry, storage(entry, op.input_count), value, in_constants);
 }
 
 // Runs the program of constants, whose results live with the plan.
@@ -212,8 +210,8 @@ void Region::bake(const anyhal_services* services) {
   const Executable program = compile_cached(plugin, constants_.str(), services);
   std::vector<api::Buffer*> arguments, outputs(made_.size());
   for (Block* source : sources_) arguments.push_back(filled(*source));
-  if (api::Error* error = program.run(plugin, arguments.data(), arguments.size(), outputs.data(),
-                                      nullptr, {})) {
+  if (api::Error* error =
+          program.run(plugin, arguments.data(), arguments.size(), outputs.data(), nullptr, {})) {
     program.destroy(plugin);
     plugin.raise("computing what is constant", error);
   }

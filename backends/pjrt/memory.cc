@@ -10,7 +10,6 @@ namespace {
 
 using sdk::Failure;
 
-
 // The source is staging memory, which the core keeps until the flight has landed.
 void copy_in(anyhal_queue& queue, Block& to, const void* from) {
   const int64_t dims[1] = {static_cast<int64_t>(to.bytes)};

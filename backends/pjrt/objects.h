@@ -59,7 +59,7 @@ struct Plan {
     bool present;
   };
   std::vector<Expected> operands;
-  std::vector<Block*> constants;  // of a graph: operands that follow the call's own
+  std::vector<Block*> constants;              // of a graph: operands that follow the call's own
   std::vector<std::unique_ptr<Block>> baked;  // those of them that prepare has computed
   std::string kernel;
   anyhal_prepared prepared = {};
@@ -70,7 +70,7 @@ struct Plan {
 struct Flight {
   api::Event* event = nullptr;
   uint64_t tag = 0;
-  uint64_t value = 0;                // mark
+  uint64_t value = 0;  // mark
   api::Buffer* conditions = nullptr;
   std::vector<api::Buffer*> garbage;  // handles that nothing names any more
 };

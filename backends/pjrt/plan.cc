@@ -17,8 +17,8 @@ struct Builder {
   const anyhal_op_desc& desc;
   Plan& plan;
   Text text;
-  std::vector<Value> blocks;         // by operand: what its block holds before the run
-  std::vector<int64_t> parameters;   // by operand: where that comes in, or -1
+  std::vector<Value> blocks;        // by operand: what its block holds before the run
+  std::vector<int64_t> parameters;  // by operand: where that comes in, or -1
 
   Value take(uint32_t number) {
     const Place place = place_of(operand(desc, number));
@@ -77,7 +77,10 @@ void describe(Plan& plan, const anyhal_op_desc& desc) {
 }
 
 void build(Plan& plan, const anyhal_op_desc& desc, const anyhal_services* services) {
-  Builder builder{desc, plan, {}, std::vector<Value>(desc.operand_count),
+  Builder builder{desc,
+                  plan,
+                  {},
+                  std::vector<Value>(desc.operand_count),
                   std::vector<int64_t>(desc.operand_count, -1)};
   std::vector<Value> inputs;
   for (uint32_t i = 0; i < desc.input_count; ++i) inputs.push_back(builder.input(i));
@@ -114,7 +117,8 @@ namespace slots {
 anyhal_status op_query(anyhal_device*, const anyhal_op_desc* desc, anyhal_verdict* verdict,
                        anyhal_error* error) {
   const anyhal_status status = op_table().query(desc, verdict, error);
-  if (status == ANYHAL_STATUS_OK && verdict->support == ANYHAL_SUPPORT_YES) verdict->compile_ms = 30;
+  if (status == ANYHAL_STATUS_OK && verdict->support == ANYHAL_SUPPORT_YES)
+    verdict->compile_ms = 30;
   return status;
 }
 

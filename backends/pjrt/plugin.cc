@@ -136,14 +136,27 @@ bool Plugin::has(api::Slot slot) const {
 }
 
 void Plugin::require_slots() const {
-  for (const api::Slot slot :
-       {api::kErrorDestroy, api::kErrorMessage, api::kErrorGetCode, api::kEventDestroy,
-        api::kEventIsReady, api::kEventError, api::kEventAwait, api::kClientCreate,
-        api::kClientPlatformName, api::kClientAddressableDevices, api::kClientCompile,
-        api::kClientBufferFromHostBuffer, api::kExecutableDestroy, api::kExecutableNumOutputs,
-        api::kLoadedExecutableDestroy, api::kLoadedExecutableGetExecutable,
-        api::kLoadedExecutableExecute, api::kBufferDestroy, api::kBufferIsDeleted,
-        api::kBufferToHostBuffer, api::kBufferReadyEvent})
+  for (const api::Slot slot : {api::kErrorDestroy,
+                               api::kErrorMessage,
+                               api::kErrorGetCode,
+                               api::kEventDestroy,
+                               api::kEventIsReady,
+                               api::kEventError,
+                               api::kEventAwait,
+                               api::kClientCreate,
+                               api::kClientPlatformName,
+                               api::kClientAddressableDevices,
+                               api::kClientCompile,
+                               api::kClientBufferFromHostBuffer,
+                               api::kExecutableDestroy,
+                               api::kExecutableNumOutputs,
+                               api::kLoadedExecutableDestroy,
+                               api::kLoadedExecutableGetExecutable,
+                               api::kLoadedExecutableExecute,
+                               api::kBufferDestroy,
+                               api::kBufferIsDeleted,
+                               api::kBufferToHostBuffer,
+                               api::kBufferReadyEvent})
     if (!has(slot))
       throw Failure(ANYHAL_STATUS_ABI_MISMATCH, ANYHAL_REASON_DRIVER,
                     "%.100s (PJRT %d.%d) lacks function %u of the interface, which is needed; use "
@@ -228,7 +241,8 @@ void Plugin::probe_reinterpretation() const {
                   file_.c_str(), why.text.c_str());
   }
   count(kLiveBuffers);
-  const bool right = await(out) && (!host_memory() || *static_cast<const float*>(pointer(out)) == 2);
+  const bool right =
+      await(out) && (!host_memory() || *static_cast<const float*>(pointer(out)) == 2);
   destroy(out);
   program.destroy(*this);
   if (!right)

@@ -35,8 +35,7 @@ struct Executable {
 // Compiles, or throws sdk::Failure: INTERNAL for a text that the plugin does not accept.
 Executable compile(const Plugin& plugin, const std::string& text);
 // The same through the artefact cache of the core.
-Executable compile_cached(Plugin& plugin, const std::string& text,
-                          const anyhal_services* services);
+Executable compile_cached(Plugin& plugin, const std::string& text, const anyhal_services* services);
 
 }  // namespace hal::pjrt
 

@@ -10,7 +10,8 @@ namespace hal::pjrt {
 
 // Writes one op: inputs with the dims of their descriptions (bool as i1, halves as they are), and
 // the output with those of its own. Absent inputs have dtype 0.
-using Lowering = Value (*)(Text& text, const anyhal_op_desc& desc, const std::vector<Value>& inputs);
+using Lowering = Value (*)(Text& text, const anyhal_op_desc& desc,
+                           const std::vector<Value>& inputs);
 
 const sdk::OpTable& op_table();
 Lowering lowering_of(uint32_t op);

@@ -157,10 +157,10 @@ Value Text::map(const char* op, const std::vector<Value>& operands, uint32_t dty
 }
 
 Value Text::compare(const char* direction, const Value& a, const Value& b) {
-  return emit("compare", {a, b},
-              std::string(" {comparison_direction = #stablehlo<comparison_direction ") + direction +
-                  ">}",
-              ANYHAL_DTYPE_BOOL, a.dims);
+  return emit(
+      "compare", {a, b},
+      std::string(" {comparison_direction = #stablehlo<comparison_direction ") + direction + ">}",
+      ANYHAL_DTYPE_BOOL, a.dims);
 }
 
 Value Text::select(const Value& condition, const Value& a, const Value& b) {

@@ -58,7 +58,8 @@ class Text {
   Value pad_end(const Value& x, const Dims& more);
   Value update(const Value& x, const Value& part, const Dims& start);
   // `body` combines two numbers of `compute`; x has that dtype already.
-  Value reduce(const char* op, const Value& x, const Value& start, const std::vector<int64_t>& axes);
+  Value reduce(const char* op, const Value& x, const Value& start,
+               const std::vector<int64_t>& axes);
   // The slices of x along `axis` at a list of i32 or i64 positions, which must lie inside.
   Value gather(const Value& x, const Value& positions, int64_t axis);
   Value scatter_add(const Value& x, const Value& positions, const Value& updates, int64_t axis);

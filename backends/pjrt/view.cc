@@ -65,8 +65,8 @@ Value positions(Text& text, const Place& place) {
     if (place.dims[i] == 1 || place.strides[i] == 0) continue;
     const Value step =
         text.number(static_cast<double>(place.strides[i]), ANYHAL_DTYPE_I64, place.dims);
-    at = text.binary(
-        "add", at, text.binary("multiply", text.iota(ANYHAL_DTYPE_I64, place.dims, i), step));
+    at = text.binary("add", at,
+                     text.binary("multiply", text.iota(ANYHAL_DTYPE_I64, place.dims, i), step));
   }
   return text.reshape(at, {at.count()});
 }
@@ -151,8 +151,7 @@ Value read_view(Text& text, const anyhal_tensor_desc& desc, const Value& block) 
   } else {
     value = text.reshape(text.gather(block, positions(text, place), 0), place.dims);
   }
-  if (desc.dtype == ANYHAL_DTYPE_BOOL)
-    return text.compare("NE", value, text.number_like(0, value));
+  if (desc.dtype == ANYHAL_DTYPE_BOOL) return text.compare("NE", value, text.number_like(0, value));
   value.dtype = desc.dtype;
   return value;
 }
@@ -162,10 +161,8 @@ Value write_view(Text& text, const anyhal_tensor_desc& desc, const Value& block,
   const Place place = place_of(desc);
   Value stored = desc.dtype == ANYHAL_DTYPE_BOOL ? text.convert(value, ANYHAL_DTYPE_U8) : value;
   stored.dtype = place.dtype;
-  if (const Box box = box_of(place); box.found)
-    return write_box(text, place, box, block, stored);
-  return text.scatter_set(block, positions(text, place),
-                          text.reshape(stored, {stored.count()}));
+  if (const Box box = box_of(place); box.found) return write_box(text, place, box, block, stored);
+  return text.scatter_set(block, positions(text, place), text.reshape(stored, {stored.count()}));
 }
 
 std::string view_key(const anyhal_tensor_desc& desc) {

@@ -84,7 +84,9 @@ def test_what_can_be_seen_afterwards_is_kept(fake: Fake) -> None:
     assert last.numpy().tolist() == [3] * 4
 
 
-@pytest.mark.parametrize("why", ["capture_unsafe=binary", "workspace=4KiB", "fail=graph_prepare:out_of_memory"])
+@pytest.mark.parametrize(
+    "why", ["capture_unsafe=binary", "workspace=4KiB", "fail=graph_prepare:out_of_memory"]
+)
 def test_what_the_backend_cannot_take_is_replayed(fake: Fake, why: str) -> None:
     device = fake(f"mode=async; {why}")
     graph, x, state, _ = step(device)

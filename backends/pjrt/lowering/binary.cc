@@ -100,12 +100,13 @@ Value float_floor_divide(Text& text, const Value& a, const Value& b) {
   const Value zero = text.number_like(0, a), one = text.number_like(1, a);
   const Value quotient = text.binary("divide", a, b);
   const Value rest = text.binary("remainder", a, b);
-  const Value up = text.binary("and", text.compare("NE", rest, zero), differ_in_sign(text, rest, b));
+  const Value up =
+      text.binary("and", text.compare("NE", rest, zero), differ_in_sign(text, rest, b));
   Value whole = text.binary("divide", text.binary("subtract", a, rest), b);
   whole = text.select(up, text.binary("subtract", whole, one), whole);
   Value found = text.unary("floor", whole);
-  const Value over = text.compare("GT", text.binary("subtract", whole, found),
-                                  text.number_like(0.5, a));
+  const Value over =
+      text.compare("GT", text.binary("subtract", whole, found), text.number_like(0.5, a));
   found = text.select(over, text.binary("add", found, one), found);
   found = text.select(text.compare("EQ", whole, zero), copysign(text, zero, quotient), found);
   return text.select(text.compare("EQ", b, zero), quotient, found);
@@ -118,7 +119,8 @@ Value integer_power(Text& text, const Value& a, const Value& b) {
   for (uint32_t bit = 0; bit < 8 * bytes_of(a.dtype); ++bit) {
     const Value mask = text.constant(std::to_string(uint64_t{1} << bit), bits_of(a.dtype), a.dims);
     const Value bits = text.bitcast(b, bits_of(b.dtype), b.dims);
-    const Value unset = text.compare("EQ", text.binary("and", bits, mask), text.number_like(0, mask));
+    const Value unset =
+        text.compare("EQ", text.binary("and", bits, mask), text.number_like(0, mask));
     power = text.select(unset, power, text.binary("multiply", power, base));
     base = text.binary("multiply", base, base);
   }
@@ -140,7 +142,8 @@ Value hypot(Text& text, const Value& a, const Value& b) {
   Value found = text.binary("multiply", top, scale);
   found = text.select(text.compare("EQ", top, zero), text.binary("add", top, low), found);
   const Value infinite = text.infinity(false, a.dtype, a.dims);
-  const Value any = text.binary("or", text.compare("EQ", x, infinite), text.compare("EQ", y, infinite));
+  const Value any =
+      text.binary("or", text.compare("EQ", x, infinite), text.compare("EQ", y, infinite));
   return text.select(any, infinite, found);
 }
 
@@ -158,7 +161,8 @@ Value nextafter(Text& text, const Value& a, const Value& b) {
   const Value from = mirrored(text.bitcast(a, whole, a.dims));
   const Value to = mirrored(text.bitcast(b, whole, b.dims));
   const Value up = text.compare("GT", to, from);
-  const Value next = text.select(up, text.binary("add", from, one), text.binary("subtract", from, one));
+  const Value next =
+      text.select(up, text.binary("add", from, one), text.binary("subtract", from, one));
   Value bits = mirrored(next);
   const Value end = text.compare("EQ", next, zero);
   bits = text.select(text.binary("and", end, text.compare("LT", from, zero)), least, bits);
@@ -172,11 +176,11 @@ Value nextafter(Text& text, const Value& a, const Value& b) {
 Value shift(Text& text, const Value& a, const Value& b, bool left) {
   const Value zero = text.number_like(0, b);
   const Value width = text.number_like(8.0 * bytes_of(b.dtype), b);
-  const Value past =
-      text.binary("or", text.compare("LT", b, zero), text.compare("GE", b, width));
+  const Value past = text.binary("or", text.compare("LT", b, zero), text.compare("GE", b, width));
   const Value by = text.select(past, zero, b);
-  const char* op = left ? "shift_left"
-                        : is_signed(a.dtype) ? "shift_right_arithmetic" : "shift_right_logical";
+  const char* op = left                 ? "shift_left"
+                   : is_signed(a.dtype) ? "shift_right_arithmetic"
+                                        : "shift_right_logical";
   Value gone = zero;
   if (!left && is_signed(a.dtype))
     gone = text.select(text.compare("LT", a, zero), text.number_like(-1, a), zero);
@@ -243,8 +247,8 @@ Value lower_binary(Text& text, const anyhal_op_desc& desc, const std::vector<Val
   if (fn == ANYHAL_BINARY_FN_COPYSIGN) return copysign(text, in[0], in[1]);
   if (fn == ANYHAL_BINARY_FN_NEXTAFTER) return nextafter(text, in[0], in[1]);
   const uint32_t compute = wide_of(in[0].dtype);
-  return text.convert(computed(text, fn, text.convert(in[0], compute), text.convert(in[1], compute)),
-                      in[0].dtype);
+  return text.convert(
+      computed(text, fn, text.convert(in[0], compute), text.convert(in[1], compute)), in[0].dtype);
 }
 
 }  // namespace hal::pjrt

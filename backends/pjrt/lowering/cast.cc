@@ -68,7 +68,8 @@ Value decoded_q4_k(Text& text, const Value& blocks, uint32_t compute) {
   codes = text.convert(text.reshape(codes, dims), compute);
   const auto group = [&](const Value& six, int64_t at) {
     const Value wide = text.convert(six, compute);
-    const Value product = text.binary("multiply", wide, along(text, half(text, blocks, at, compute), wide));
+    const Value product =
+        text.binary("multiply", wide, along(text, half(text, blocks, at, compute), wide));
     return along(text, folded(text, product, {8, 1}), codes);
   };
   return text.binary("subtract", text.binary("multiply", codes, group(scales, 0)),
@@ -86,7 +87,8 @@ Value decoded_q6_k(Text& text, const Value& blocks, uint32_t compute) {
   std::vector<Value> tops;
   for (int quarter = 0; quarter < 4; ++quarter) {
     const Value two = shifted(text, upper, "shift_right_logical", 2 * quarter);
-    tops.push_back(shifted(text, text.binary("and", two, text.number_like(3, two)), "shift_left", 4));
+    tops.push_back(
+        shifted(text, text.binary("and", two, text.number_like(3, two)), "shift_left", 4));
   }
   Value codes = text.binary("or", nibble, text.concatenate(tops, axis));
   Dims dims(blocks.dims.begin(), blocks.dims.end() - 1);
@@ -95,7 +97,8 @@ Value decoded_q6_k(Text& text, const Value& blocks, uint32_t compute) {
   codes = text.binary("subtract", codes, text.number_like(32, codes));
   const Value small = bytes(text, blocks, 192, 208);
   const Value scales = text.convert(text.bitcast(small, ANYHAL_DTYPE_I8, small.dims), compute);
-  const Value by = text.binary("multiply", scales, along(text, half(text, blocks, 208, compute), scales));
+  const Value by =
+      text.binary("multiply", scales, along(text, half(text, blocks, 208, compute), scales));
   return text.binary("multiply", codes, along(text, folded(text, by, {16, 1}), codes));
 }
 
@@ -151,14 +154,33 @@ Value float_to_int(Text& text, const Value& in, uint32_t dtype, uint32_t bits, b
 
 // Two elements into each byte, the first into the low nibble.
 Value packed(Text& text, const Value& x, bool with_sign) {
-  const Value whole = is_float(x.dtype)
-                          ? float_to_int(text, x, ANYHAL_DTYPE_I32, 4, with_sign)
-                          : text.convert(x, ANYHAL_DTYPE_I32);
+  const Value whole = is_float(x.dtype) ? float_to_int(text, x, ANYHAL_DTYPE_I32, 4, with_sign)
+                                        : text.convert(x, ANYHAL_DTYPE_I32);
   const Value four = text.binary("and", whole, text.number_like(15, whole));
   const Value pairs = folded(text, four, {x.dims.back() / 2, 2});
   const Value first = bytes(text, pairs, 0, 1), second = bytes(text, pairs, 1, 2);
   return text.convert(text.binary("or", first, shifted(text, second, "shift_left", 4)),
                       ANYHAL_DTYPE_U8);
+}
+
+// By the bits, since arithmetic takes denormals for 0.
+Value is_not_zero(Text& text, const Value& x) {
+  if (!is_float(x.dtype)) return text.compare("NE", x, text.number_like(0, x));
+  const Value bits = text.bitcast(x, bits_of(x.dtype), x.dims);
+  const Value shifted_out = shifted(text, bits, "shift_left", 1);
+  return text.compare("NE", shifted_out, text.number_like(0, bits));
+}
+
+// Denormal f32 numbers are normal f64 ones: their bits count steps of 2^-149.
+Value f32_to_f64(Text& text, const Value& x) {
+  const Value bits = text.bitcast(x, ANYHAL_DTYPE_U32, x.dims);
+  const Value size = text.binary("and", bits, text.constant("2147483647", bits.dtype, bits.dims));
+  const Value small = text.compare("LT", size, text.number_like(1 << 23, bits));
+  const Value steps = text.binary("multiply", text.convert(size, ANYHAL_DTYPE_F64),
+                                  text.number(std::ldexp(1.0, -149), ANYHAL_DTYPE_F64, x.dims));
+  const Value negative = text.compare("NE", bits, size);
+  const Value exact = text.select(negative, text.unary("negate", steps), steps);
+  return text.select(small, exact, text.convert(x, ANYHAL_DTYPE_F64));
 }
 
 uint32_t number8(uint32_t dtype) {
@@ -184,8 +206,8 @@ Value round_to_odd(Text& text, const Value& x) {
   const Value lost = text.compare("NE", back, x);
   const Value number = text.compare("EQ", x, x);
   const Value more = text.compare("GT", text.unary("abs", x), text.unary("abs", back));
-  const Value odd = text.select(more, text.binary("add", bits, one),
-                                text.binary("subtract", bits, one));
+  const Value odd =
+      text.select(more, text.binary("add", bits, one), text.binary("subtract", bits, one));
   const Value moves = text.binary("and", text.binary("and", even, lost), number);
   return text.bitcast(text.select(moves, odd, bits), ANYHAL_DTYPE_F32, near.dims);
 }
@@ -212,10 +234,12 @@ Value to_number8(Text& text, const Value& in, uint32_t dtype, bool saturates) {
   x = x.dtype == ANYHAL_DTYPE_F64 ? round_to_odd(text, x) : text.convert(x, ANYHAL_DTYPE_F32);
   const Top top = top_of(dtype);
   const Value none = text.compare("NE", x, x);
-  const Value past = text.compare("GE", text.unary("abs", x), text.number_like(top.edge, x));
+  // The half step goes to the even code, which is 448 in e4m3fn and above the last one elsewhere.
+  const char* beyond = dtype == ANYHAL_DTYPE_F8_E4M3FN ? "GT" : "GE";
+  const Value past = text.compare(beyond, text.unary("abs", x), text.number_like(top.edge, x));
   const Value negative = text.compare("LT", x, text.number_like(0, x));
-  const Value largest = text.select(negative, text.number_like(-top.largest, x),
-                                    text.number_like(top.largest, x));
+  const Value largest =
+      text.select(negative, text.number_like(-top.largest, x), text.number_like(top.largest, x));
   Value kept = text.select(past, largest, x);
   kept = text.select(none, text.number_like(0, x), kept);
   const uint32_t number = number8(dtype);
@@ -225,8 +249,7 @@ Value to_number8(Text& text, const Value& in, uint32_t dtype, bool saturates) {
   if (!saturates) {
     // e5m2 has an infinity; in the others the way out is their NaN.
     Value out = fnuz ? text.number_like(0x80, code) : text.number_like(0x7f, code);
-    if (number == kF8E5M2)
-      out = text.binary("or", text.number_like(0x7c, code), sign);
+    if (number == kF8E5M2) out = text.binary("or", text.number_like(0x7c, code), sign);
     code = text.select(past, out, code);
   }
   return text.select(none, text.number_like(fnuz ? 0x80 : 0x7f, code), code);
@@ -257,15 +280,15 @@ Value lower_cast(Text& text, const anyhal_op_desc& desc, const std::vector<Value
     x.dtype = ANYHAL_DTYPE_U8;
     x = text.convert(text.bitcast(x, number8(from), x.dims), ANYHAL_DTYPE_F32);
   }
-  if (to == ANYHAL_DTYPE_BOOL)
-    return x.dtype == to ? x : text.compare("NE", x, text.number_like(0, x));
+  if (to == ANYHAL_DTYPE_BOOL) return x.dtype == to ? x : is_not_zero(text, x);
   if (sdk::kPacked.has(to)) return packed(text, x, to == ANYHAL_DTYPE_I4);
   if (sdk::kF8.has(to))
-    return to_number8(text, x, to,
-                      sdk::attributes<anyhal_attrs_cast>(desc).overflow ==
-                          ANYHAL_OVERFLOW_SATURATE);
+    return to_number8(
+        text, x, to, sdk::attributes<anyhal_attrs_cast>(desc).overflow == ANYHAL_OVERFLOW_SATURATE);
   if (is_float(x.dtype) && !is_float(to))
     return float_to_int(text, x, to, 8 * bytes_of(to), is_signed(to));
+  if (to == ANYHAL_DTYPE_F64 && x.dtype == ANYHAL_DTYPE_BF16) x = text.convert(x, ANYHAL_DTYPE_F32);
+  if (to == ANYHAL_DTYPE_F64 && x.dtype == ANYHAL_DTYPE_F32) return f32_to_f64(text, x);
   if (x.dtype == ANYHAL_DTYPE_F64 && sdk::kHalves.has(to)) x = round_to_odd(text, x);
   return text.convert(x, to);
 }

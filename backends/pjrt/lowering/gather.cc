@@ -28,8 +28,8 @@ Value lower_gather(Text& text, const anyhal_op_desc& desc, const std::vector<Val
   const Inside inside = check_positions(text, in[1], bound);
   Value empty{"", in[0].dtype, dims};
   if (bound == 0) return poison_like(text, empty);
-  const Value found = text.gather(in[0], text.select(inside.each, in[1], text.number_like(0, in[1])),
-                                  axis);
+  const Value found =
+      text.gather(in[0], text.select(inside.each, in[1], text.number_like(0, in[1])), axis);
   std::vector<int64_t> axes(in[1].dims.size());
   std::iota(axes.begin(), axes.end(), axis);
   return text.select(text.broadcast(inside.each, found.dims, axes), found,

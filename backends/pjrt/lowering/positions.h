@@ -22,9 +22,9 @@ inline Inside check_positions(Text& text, const Value& positions, int64_t bound)
   const Value each = text.binary("and", low, high);
   std::vector<int64_t> axes(positions.dims.size());
   std::iota(axes.begin(), axes.end(), 0);
-  const Value all =
-      axes.empty() ? each
-                   : text.reduce("and", each, text.constant("true", ANYHAL_DTYPE_BOOL), axes);
+  const Value all = axes.empty()
+                        ? each
+                        : text.reduce("and", each, text.constant("true", ANYHAL_DTYPE_BOOL), axes);
   text.require(all);
   return {each, all};
 }

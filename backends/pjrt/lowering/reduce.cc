@@ -22,8 +22,8 @@ Value extreme(Text& text, const Value& x, bool largest, const std::vector<int64_
   if (!is_float(x.dtype))
     return text.reduce(op, x, text.constant(limit(x.dtype, largest), x.dtype), axes);
   const Value found = text.reduce(op, x, text.infinity(largest, x.dtype), axes);
-  const Value lost = text.reduce("or", text.compare("NE", x, x),
-                                 text.constant("false", ANYHAL_DTYPE_BOOL), axes);
+  const Value lost =
+      text.reduce("or", text.compare("NE", x, x), text.constant("false", ANYHAL_DTYPE_BOOL), axes);
   return text.select(lost, text.nan(x.dtype, found.dims), found);
 }
 

@@ -13,8 +13,8 @@ Value lower_scatter_add(Text& text, const anyhal_op_desc& desc, const std::vecto
   // XLA drops updates past the end.
   const Value at = text.select(text.broadcast(inside.all, in[1].dims, {}), in[1],
                                text.number_like(static_cast<double>(bound), in[1]));
-  const Value sum = text.scatter_add(text.convert(in[0], compute), at,
-                                     text.convert(in[2], compute), axis);
+  const Value sum =
+      text.scatter_add(text.convert(in[0], compute), at, text.convert(in[2], compute), axis);
   return text.convert(sum, in[0].dtype);
 }
 

@@ -72,8 +72,7 @@ Value sign(Text& text, const Value& x) {
 Value sigmoid(Text& text, const Value& x) {
   const Value one = text.number_like(1, x);
   const Value e = text.unary("exponential", text.unary("negate", magnitude(text, x)));
-  const Value top =
-      text.select(text.compare("GE", x, text.number_like(0, x)), one, e);
+  const Value top = text.select(text.compare("GE", x, text.number_like(0, x)), one, e);
   const Value value = text.binary("divide", top, text.binary("add", one, e));
   return text.select(text.compare("NE", x, x), x, value);
 }
@@ -86,11 +85,10 @@ Value gated(Text& text, const Value& x, const Value& gate) {
 
 Value gelu_tanh(Text& text, const Value& x) {
   const Value cube = text.binary("multiply", text.binary("multiply", x, x), x);
-  const Value inner = text.binary(
-      "add", x, text.binary("multiply", text.number_like(0.044715, x), cube));
+  const Value inner =
+      text.binary("add", x, text.binary("multiply", text.number_like(0.044715, x), cube));
   const double scale = 2 * std::sqrt(2 / M_PI);
-  return gated(text, x,
-               sigmoid(text, text.binary("multiply", text.number_like(scale, x), inner)));
+  return gated(text, x, sigmoid(text, text.binary("multiply", text.number_like(scale, x), inner)));
 }
 
 Value softplus(Text& text, const Value& x) {
@@ -174,8 +172,8 @@ Value computed(Text& text, int32_t fn, const Value& x) {
 
 Value signbit(Text& text, const Value& x) {
   const Value bits = text.bitcast(x, bits_of(x.dtype), x.dims);
-  const Value top = text.number_like(std::ldexp(1.0, static_cast<int>(8 * bytes_of(x.dtype) - 1)),
-                                     bits);
+  const Value top =
+      text.number_like(std::ldexp(1.0, static_cast<int>(8 * bytes_of(x.dtype) - 1)), bits);
   return text.compare("GE", bits, top);
 }
 
@@ -197,7 +195,10 @@ sdk::Answer unary_fits(const anyhal_op_desc& desc) {
 Value lower_unary(Text& text, const anyhal_op_desc& desc, const std::vector<Value>& in) {
   const int32_t fn = sdk::attributes<anyhal_attrs_unary>(desc).fn;
   if (fn == ANYHAL_UNARY_FN_SIGNBIT) return signbit(text, in[0]);
-  const Value found = computed(text, fn, text.convert(in[0], wide_of(in[0].dtype)));
+  // Plugin 0.115 mixes up lanes where a loop over halves holds its arc tangent.
+  const bool doubled = fn == ANYHAL_UNARY_FN_ATAN && sdk::kHalves.has(in[0].dtype);
+  const uint32_t compute = doubled ? uint32_t{ANYHAL_DTYPE_F64} : wide_of(in[0].dtype);
+  const Value found = computed(text, fn, text.convert(in[0], compute));
   return text.convert(found, sdk::output(desc).dtype);
 }
 

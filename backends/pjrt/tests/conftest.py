@@ -14,7 +14,12 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).resolve().parents[3] / "tests"
-sys.path[:0] = [str(TESTS), str(TESTS / "ops"), str(TESTS / "frontends"), str(Path(__file__).parent)]
+sys.path[:0] = [
+    str(TESTS),
+    str(TESTS / "ops"),
+    str(TESTS / "frontends"),
+    str(Path(__file__).parent),
+]
 
 from anyhal.runtime.manifest import read_manifest  # noqa: E402
 from anyhal.runtime.vendor import plugin_paths  # noqa: E402

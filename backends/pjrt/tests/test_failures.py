@@ -29,7 +29,9 @@ def test_an_index_outside_is_refused_and_nothing_is_written(device: Any, bad: in
 def test_a_scatter_outside_adds_nothing(device: Any) -> None:
     x = on(device, np.zeros(4, np.float32))
     with pytest.raises(hal.InvalidArgumentError, match="outside"):
-        hal.scatter_add(x, on(device, np.array([0, 4])), on(device, np.ones(2, np.float32)), axis=0, out=x)
+        hal.scatter_add(
+            x, on(device, np.array([0, 4])), on(device, np.ones(2, np.float32)), axis=0, out=x
+        )
     assert x.numpy().tolist() == [0] * 4
 
 
@@ -48,11 +50,15 @@ def test_positions_that_the_device_computes_are_looked_at_too(device: Any) -> No
         hal.take(x, at, axis=0)
 
 
-def test_memory_that_runs_out_late_is_said_and_others_go_on(device: Any, plugins: list[Any]) -> None:
+def test_memory_that_runs_out_late_is_said_and_others_go_on(
+    device: Any, plugins: list[Any]
+) -> None:
     """A block is accepted before there is memory: the run fails, and only what it wrote is lost."""
     one = on(device, np.ones(4, np.float32))
     with pytest.raises((hal.OutOfMemoryError, hal.ExecutionFailedError)) as caught:
-        huge = hal.add(hal.broadcast_to(one[:1], (1 << 38,)), hal.broadcast_to(one[1:2], (1 << 38,)))
+        huge = hal.add(
+            hal.broadcast_to(one[:1], (1 << 38,)), hal.broadcast_to(one[1:2], (1 << 38,))
+        )
         hal.sum(huge).numpy()
     assert "memory" in str(caught.value).lower()
     del caught
@@ -77,7 +83,9 @@ def test_an_in_place_operand_of_a_failed_run_is_lost_by_name(device: Any) -> Non
 
 
 @pytest.mark.parametrize("shape", [(1 << 50,), (1 << 30, 1 << 30), (1 << 45, 8)])
-def test_sizes_that_end_the_process_never_reach_the_plugin(device: Any, shape: tuple[int, ...]) -> None:
+def test_sizes_that_end_the_process_never_reach_the_plugin(
+    device: Any, shape: tuple[int, ...]
+) -> None:
     with pytest.raises((hal.OutOfMemoryError, hal.UnsupportedError, hal.InvalidArgumentError)):
         hal.zeros(shape, device=device)
     one = on(device, np.ones(1, np.float32))
