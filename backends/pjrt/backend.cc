@@ -30,7 +30,9 @@ std::vector<std::string> paths_in(const char* list) {
 void open_plugins(anyhal_self& self) {
   const anyhal_services& services = *self.services;
   self.build_id = "pjrt 0.1, " __VERSION__;
-  for (const std::string& path : paths_in(services.setting(services.context, "plugins"))) {
+  const bool told = ANYHAL_HAS(&services, anyhal_services, setting) && services.setting != nullptr;
+  const char* list = told ? services.setting(services.context, "plugins") : nullptr;
+  for (const std::string& path : paths_in(list)) {
     try {
       self.plugins.push_back(std::make_unique<Plugin>(path));
       self.build_id += ", " + self.plugins.back()->file();
@@ -133,12 +135,8 @@ void end_block(Block* block, bool abandon) {
 }
 
 void end_queue(anyhal_queue* queue, bool abandon) {
-  if (!abandon)
-    for (Flight& flight : queue->flights) {
-      if (flight.event != nullptr) queue->plugin->destroy(flight.event);
-      if (flight.conditions != nullptr) queue->plugin->destroy(flight.conditions);
-      for (api::Buffer* gone : flight.garbage) queue->plugin->destroy(gone);
-    }
+  for (size_t i = 0; i < queue->flights.size() && !abandon; ++i)
+    drop_all(*queue->plugin, queue->flights.at(i));
   delete queue;
 }
 

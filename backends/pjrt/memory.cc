@@ -25,7 +25,7 @@ void copy_in(anyhal_queue& queue, Block& to, const void* from) {
   count(kLiveBuffers);
   Flight flight;
   flight.event = args->done_with_host_buffer;
-  if (to.buffer != nullptr) flight.garbage.push_back(to.buffer);
+  flight.drop(to.buffer);
   to.buffer = args->buffer;
   take_off(queue, std::move(flight));
 }

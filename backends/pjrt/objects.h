@@ -3,7 +3,6 @@
 #ifndef ANYHAL_BACKENDS_PJRT_OBJECTS_H_
 #define ANYHAL_BACKENDS_PJRT_OBJECTS_H_
 
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -72,7 +71,44 @@ struct Flight {
   uint64_t tag = 0;
   uint64_t value = 0;  // mark
   api::Buffer* conditions = nullptr;
-  std::vector<api::Buffer*> garbage;  // handles that nothing names any more
+  // Handles that nothing names any more. Most calls replace one result.
+  api::Buffer* gone = nullptr;
+  std::vector<api::Buffer*> more;
+
+  void drop(api::Buffer* buffer) {
+    if (buffer == nullptr) return;
+    if (gone == nullptr)
+      gone = buffer;
+    else
+      more.push_back(buffer);
+  }
+};
+
+// First in, first out; grows to the most that were ever on their way and allocates no more.
+class Flights {
+ public:
+  bool empty() const { return count_ == 0; }
+  Flight& front() { return ring_[first_]; }
+  Flight& at(size_t i) { return ring_[(first_ + i) % ring_.size()]; }
+  size_t size() const { return count_; }
+  void push(Flight&& flight) {
+    if (count_ == ring_.size()) grow();
+    at(count_++) = std::move(flight);
+  }
+  void pop() {
+    first_ = (first_ + 1) % ring_.size();
+    --count_;
+  }
+
+ private:
+  void grow() {
+    std::vector<Flight> larger(ring_.empty() ? 64 : 2 * ring_.size());
+    for (size_t i = 0; i < count_; ++i) larger[i] = std::move(at(i));
+    ring_ = std::move(larger);
+    first_ = 0;
+  }
+  std::vector<Flight> ring_;
+  size_t first_ = 0, count_ = 0;
 };
 
 }  // namespace hal::pjrt
@@ -87,7 +123,7 @@ struct anyhal_queue {
   anyhal_device* device;
   hal::pjrt::Plugin* plugin;
   std::mutex mutex;  // host_wait may come beside a call
-  std::deque<hal::pjrt::Flight> flights;
+  hal::pjrt::Flights flights;
   uint64_t signalled = 0, completed = 0;
   anyhal_status status = ANYHAL_STATUS_OK;
   uint64_t failed_value = 0, failed_tag = 0;
@@ -107,10 +143,12 @@ struct anyhal_self {
 
 namespace hal::pjrt {
 
+// Lets go of what a flight held.
+void drop_all(const Plugin& plugin, Flight& flight);
 // Refuses what a forked child or a dead queue refuses. Throws.
 void require_live(const anyhal_queue* queue);
 // Adds a flight and lets go of those that have landed. The queue's mutex is held by neither.
-void take_off(anyhal_queue& queue, Flight flight);
+void take_off(anyhal_queue& queue, Flight&& flight);
 // Notes a failure of the queue; its mutex is held.
 void fail_queue(anyhal_queue& queue, anyhal_status status, uint64_t tag, const std::string& text);
 // Runs a prepared plan on the buffers behind the refs.

@@ -66,7 +66,8 @@ void land(anyhal_queue& queue, Flight& flight) {
                      std::to_string(number) + "); correct the values");
     plugin.destroy(flight.conditions);
   }
-  for (api::Buffer* gone : flight.garbage) plugin.destroy(gone);
+  flight.event = nullptr, flight.conditions = nullptr;
+  drop_all(plugin, flight);
   if (flight.value != 0 && queue.status == ANYHAL_STATUS_OK) queue.completed = flight.value;
 }
 
@@ -76,7 +77,7 @@ void look(anyhal_queue& queue) {
     Flight& first = queue.flights.front();
     if (first.event != nullptr && !queue.plugin->ready(first.event)) return;
     Flight landed = std::move(first);
-    queue.flights.pop_front();
+    queue.flights.pop();
     land(queue, landed);
   }
 }
@@ -111,9 +112,16 @@ void require_live(const anyhal_queue* queue) {
                   queue->failure.c_str());
 }
 
-void take_off(anyhal_queue& queue, Flight flight) {
+void drop_all(const Plugin& plugin, Flight& flight) {
+  if (flight.event != nullptr) plugin.destroy(flight.event);
+  if (flight.conditions != nullptr) plugin.destroy(flight.conditions);
+  if (flight.gone != nullptr) plugin.destroy(flight.gone);
+  for (api::Buffer* buffer : flight.more) plugin.destroy(buffer);
+}
+
+void take_off(anyhal_queue& queue, Flight&& flight) {
   std::lock_guard lock(queue.mutex);
-  queue.flights.push_back(std::move(flight));
+  queue.flights.push(std::move(flight));
   look(queue);
 }
 
@@ -123,9 +131,9 @@ void fail_queue(anyhal_queue& queue, anyhal_status status, uint64_t tag, const s
   queue.failure = text;
   queue.failed_tag = tag;
   queue.failed_value = queue.signalled + 1;
-  for (const Flight& later : queue.flights)
-    if (later.value != 0) {
-      queue.failed_value = later.value;
+  for (size_t i = 0; i < queue.flights.size(); ++i)
+    if (queue.flights.at(i).value != 0) {
+      queue.failed_value = queue.flights.at(i).value;
       break;
     }
 }

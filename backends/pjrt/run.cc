@@ -131,7 +131,7 @@ void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
   count(kLiveBuffers, queue.outputs.size());
   for (size_t i = 0; i < plan.results.size(); ++i) {
     Block& cell = cell_of(plan, call, plan.results[i].operand);
-    if (cell.buffer != nullptr) flight.garbage.push_back(cell.buffer);
+    flight.drop(cell.buffer);
     cell.buffer = queue.outputs[i];
   }
   if (plan.conditions) flight.conditions = queue.outputs.back();
