@@ -1,6 +1,7 @@
 // Regions: a recorded list of calls as one program. What depends on constants alone is computed
 // once, at prepare; blocks that only the list knows are values of the program and nothing more.
 // SPDX-License-Identifier: Apache-2.0
+#include <cstring>
 #include <map>
 
 #include "anyhal/sdk/host.hpp"
@@ -283,6 +284,10 @@ anyhal_status graph_prepare(anyhal_device* device, const anyhal_graph_desc* desc
     if (desc->mode != ANYHAL_GRAPH_COMPILE)
       throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE,
                     "graphs are compiled here, not recorded; replay the calls");
+    const anyhal_services& services = *device->self->services;
+    const char* graphs = services.setting(services.context, "graphs");
+    if (graphs != nullptr && std::strcmp(graphs, "off") == 0)
+      throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_POLICY, "the setting graphs is off");
     auto plan = std::make_unique<Plan>();
     plan->plugin = device->plugin;
     plan->kernel = "stablehlo graph of " + std::to_string(desc->entry_count) + " calls";

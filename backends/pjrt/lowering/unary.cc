@@ -46,8 +46,6 @@ const char* plain(int32_t fn) {
       return "chlo.asinh";
     case ANYHAL_UNARY_FN_ACOSH:
       return "chlo.acosh";
-    case ANYHAL_UNARY_FN_ATANH:
-      return "chlo.atanh";
     case ANYHAL_UNARY_FN_LOGICAL_NOT:
     case ANYHAL_UNARY_FN_BITWISE_NOT:
       return "not";
@@ -116,6 +114,18 @@ Value hyperbolic(Text& text, const Value& x, bool odd) {
   return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
 }
 
+// log1p(2|x| / (1 - |x|)) / 2 with the sign of x.
+Value atanh(Text& text, const Value& x) {
+  const Value size = magnitude(text, x), one = text.number_like(1, x);
+  const Value ratio = text.binary("divide", text.binary("add", size, size),
+                                  text.binary("subtract", one, size));
+  const Value found =
+      text.binary("multiply", text.unary("log_plus_one", ratio), text.number_like(0.5, x));
+  const Value negative = text.compare("LT", x, text.number_like(0, x));
+  const Value zero = text.compare("EQ", x, text.number_like(0, x));
+  return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
+}
+
 Value computed(Text& text, int32_t fn, const Value& x) {
   if (const char* op = plain(fn)) return text.unary(op, x);
   const Value zero = text.number_like(0, x);
@@ -153,6 +163,8 @@ Value computed(Text& text, int32_t fn, const Value& x) {
     case ANYHAL_UNARY_FN_SINH:
     case ANYHAL_UNARY_FN_COSH:
       return hyperbolic(text, x, fn == ANYHAL_UNARY_FN_SINH);
+    case ANYHAL_UNARY_FN_ATANH:
+      return atanh(text, x);
     case ANYHAL_UNARY_FN_TAN:
       return text.binary("divide", text.unary("sine", x), text.unary("cosine", x));
     case ANYHAL_UNARY_FN_LOG2:
