@@ -24,6 +24,12 @@ Graph::~Graph() {
 }
 
 void Graph::forget() {
+  // A launch of a region stamps its bindings; all else that it touches is in use until it is over.
+  if (region_.plan && launched_ && !queue->device->synchronous)
+    for (Buffer* b : held_) {
+      std::lock_guard guard(b->uses);
+      b->read.push_back({queue, queue->submitted});
+    }
   for (const Step& step : nodes_) release(step.plan);
   for (Buffer* b : held_) release(b);
   for (Buffer* b : workspaces_) release(b);

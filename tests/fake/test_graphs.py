@@ -132,3 +132,22 @@ def test_outputs_in_blocks_of_other_sizes_have_other_plans(fake: Fake) -> None:
         frame = hal.asarray(np.zeros((rows, 4), np.float32), device=device)
         hal.copy(x, out=frame[0])
         assert frame.numpy()[0].tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_launch_reads_stays_until_it_is_over(fake: Fake, form: str) -> None:
+    """The fake runs a queue's work when somebody waits for that queue: the other one goes first."""
+    device = fake("mode=async" + FORMS[form])
+    x = hal.asarray(np.ones(4096, np.float32), device=device)
+    fixed = hal.asarray(np.full(4096, 2, np.float32), device=device, constant=True)
+    with hal.graph(device) as graph:
+        y = hal.add(hal.multiply(x, fixed), fixed)
+    device.synchronize()
+    graph.launch()
+    del graph, fixed
+    with hal.use(queue=hal.Queue(device)):
+        others = [hal.multiply(x, x) for _ in range(4)]
+        for other in others:
+            other.numpy()
+    assert (y.numpy() == 4).all()
+    assert all((other.numpy() == 1).all() for other in others), "the launch wrote into them"
