@@ -24,10 +24,18 @@ Graph::~Graph() {
 }
 
 void Graph::forget() {
+  // A launch of a region stamps its bindings; all else that it touches is in use until it is over.
+  if (region_.plan && launched_ && !queue->device->synchronous)
+    for (Buffer* b : held_) {
+      std::lock_guard guard(b->uses);
+      b->read.push_back({queue, queue->submitted});
+    }
   for (const Step& step : nodes_) release(step.plan);
   for (Buffer* b : held_) release(b);
   for (Buffer* b : workspaces_) release(b);
   release(plan_workspace_);
+  release(region_.plan);
+  region_ = {};
   nodes_.clear(), refs_.clear(), operands_.clear(), calls_.clear();
   held_.clear(), workspaces_.clear();
   plan_workspace_ = nullptr;
@@ -94,6 +102,23 @@ void Graph::end() {
       call.workspace = ref_of(device, {data_of(*plan_workspace_), plan_workspace_});
     calls_.push_back(call);
   }
+  hand_over();
+}
+
+// Whatever only this recording knows need not exist between the calls of a compiled graph.
+void Graph::hand_over() {
+  std::vector<Recorded> calls;
+  for (const Step& step : nodes_) calls.push_back({step.plan, operands_.data() + step.first});
+  std::vector<const Buffer*> owned;
+  for (const Buffer* b : held_) {
+    const bool shared = std::find(workspaces_.begin(), workspaces_.end(), b) != workspaces_.end();
+    if (b->refs.load(std::memory_order_acquire) == 1u + shared) owned.push_back(b);
+    // Constants are no bindings: whoever wrote them comes first once and for all.
+    if (b->constant && b->written.queue) queue->wait_for(*b->written.queue, b->written.value);
+  }
+  std::sort(owned.begin(), owned.end());
+  region_ = prepare_region(*queue->device, calls, owned);
+  region_.call.operands = region_.refs.data();
 }
 
 void Graph::abort() {
@@ -116,6 +141,8 @@ void Graph::launch() {
     for (Buffer* b : held_) b->unwritten = false;
   launched_ = true;
   queue->device->counters.graph_launches.fetch_add(1, std::memory_order_relaxed);
+  if (region_.plan)
+    return run_recorded(*region_.plan, region_.bindings.data(), region_.call, *queue);
   if (!queue->device->synchronous || receipts_on()) return launch_ordered();
   ErrorRecord error;
   anyhal_status status = ANYHAL_STATUS_OK;

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/dispatch.hpp"
+#include "core/region.hpp"
 
 namespace hal {
 
@@ -29,6 +29,9 @@ struct HAL_API Graph {
   bool capturing = true;
   const std::thread::id thread = std::this_thread::get_id();  // that captures
   size_t size() const { return nodes_.size(); }
+  // "compiled" or "recorded" by the backend, else "replayed" from the list kept here, and why.
+  const char* form() const { return region_.form; }
+  const std::string& why() const { return region_.why; }
 
  private:
   struct Step {
@@ -41,6 +44,7 @@ struct HAL_API Graph {
   void forget();
   void stop();
   void launch_ordered();
+  void hand_over();
 
   std::vector<Step> nodes_;
   std::vector<anyhal_ref> refs_;
@@ -51,6 +55,7 @@ struct HAL_API Graph {
   std::vector<Buffer*> workspaces_;
   Buffer* plan_workspace_ = nullptr;
   uint64_t plan_workspace_bytes_ = 0;
+  Region region_;
 };
 
 }  // namespace hal

@@ -29,7 +29,7 @@ struct HAL_API Instance {
   anyhal_reply reply{};
   anyhal_table table{};  // our copy: absent optional slots answer UNSUPPORTED
   bool has_queue_wait = false, has_device_query = false, has_constant_pack = false,
-       has_queue_native = false;
+       has_queue_native = false, has_graph_prepare = false;
   std::mutex mutex;
   std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note
 

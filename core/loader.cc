@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -103,6 +104,8 @@ anyhal_status service_cache_get(void* context, const char* key, void* data, uint
 anyhal_status service_cache_put(void* context, const char* key, const void* data, uint64_t bytes) {
   const std::string path = artefact_path(context, key);
   if (path.empty()) return ANYHAL_STATUS_NOT_FOUND;
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   const std::string part = path + ".part" + std::to_string(reinterpret_cast<uintptr_t>(&path));
   {
     std::ofstream file(part, std::ios::binary | std::ios::trunc);
@@ -179,6 +182,7 @@ void take_table(Instance& in) {
   in.has_device_query = t.device_query;
   in.has_constant_pack = t.constant_pack;
   in.has_queue_native = t.queue_native;
+  in.has_graph_prepare = t.graph_prepare;
   stub(t.queue_create), stub(t.queue_signal), stub(t.queue_wait), stub(t.host_wait);
   stub(t.queue_copy), stub(t.device_query), stub(t.memory_map), stub(t.memory_import);
   stub(t.constant_pack), stub(t.queue_fill), stub(t.queue_notify), stub(t.graph_prepare);

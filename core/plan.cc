@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "core/queue.hpp"
+#include "core/records.hpp"
 
 namespace hal {
 
@@ -54,47 +55,19 @@ void retire(const Plan& plan) {
   found->time_ns += plan.time_ns.load(std::memory_order_relaxed);
 }
 
-// The contract's records for a description; they point into it.
-struct Records {
-  explicit Records(const Device& device, const OpDesc& d) : operands(d.operands.size()) {
-    for (size_t i = 0; i < operands.size(); ++i) {
-      const OperandDesc& from = d.operands[i];
-      anyhal_tensor_desc& to = operands[i];
-      to = {};
-      to.size = sizeof(to);
-      to.flags = from.flags, to.dtype = from.dtype, to.rank = uint32_t(from.dims.size());
-      to.dims = from.dims.data(), to.strides = from.strides.data();
-      to.alignment = from.alignment, to.memory_kind = device.compute_kind;
-      to.alias_of = from.alias_of;
-      to.block_bytes = from.block_bytes, to.base_offset = from.base_offset;
-      to.value_min = from.value_min, to.value_max = from.value_max;
-      to.content_id = from.content_id, to.content = from.content;
-    }
-    op.size = sizeof(op);
-    op.op = d.op, op.op_version = 1;
-    op.input_count = d.input_count, op.operand_count = uint32_t(operands.size());
-    op.operands = operands.data();
-    op.attributes = d.attributes.empty() ? nullptr : d.attributes.data();
-    op.attributes_size = uint32_t(d.attributes.size());
-    std::copy(std::begin(d.numerics), std::end(d.numerics), op.numerics);
-  }
-  std::vector<anyhal_tensor_desc> operands;
-  anyhal_op_desc op{};
-};
-
 std::string name_of(const OpDesc& desc) {
   return desc.name.empty() ? "op " + std::to_string(desc.op) : desc.name;
 }
 
-Plan* track(Plan* plan) {
+}  // namespace
+
+Plan* track_plan(Plan* plan) {
   static uint64_t next_id = 1;
   std::lock_guard lock(g_plans_mutex);
   plan->id = next_id++;
   plans().emplace(plan->id, plan);
   return plan;
 }
-
-}  // namespace
 
 Verdict query_op(Device& device, const OpDesc& desc) {
   device.require_alive();
@@ -158,7 +131,9 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
   plan->library =
       ANYHAL_HAS(prepared, anyhal_prepared, library) && prepared->library ? prepared->library : "";
   plan->simple = plan->packs.empty() && !plan->workspace_bytes;
-  return track(plan);
+  plan->capture_safe = prepared->flags & ANYHAL_PREPARED_CAPTURE_SAFE;
+  if (device.instance->has_graph_prepare) plan->desc = std::make_unique<OpDesc>(desc);
+  return track_plan(plan);
 }
 
 Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_count,
@@ -170,7 +145,7 @@ Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_coun
   plan->operand_count = operand_count, plan->input_count = input_count;
   plan->composite = std::make_unique<Composite>(std::move(parts));
   for (const Buffer* b : plan->composite->constants) plan->constant_bytes += b->bytes;
-  return track(plan);
+  return track_plan(plan);
 }
 
 void release(Plan* plan) {

@@ -80,6 +80,8 @@ struct HAL_API Plan {
   const Spec* out_specs[kMaxOutputs] = {};  // retained
   bool simple = false;       // no packs, workspace or composite: the short path applies
   bool release_gil = false;  // estimated to run long enough for it to pay
+  bool capture_safe = false;
+  std::unique_ptr<const OpDesc> desc;  // where the backend takes graphs whole
   uint64_t workspace_bytes = 0;
   uint64_t constant_bytes = 0;  // of a composite
   std::vector<anyhal_pack> packs;
@@ -97,6 +99,8 @@ struct HAL_API Plan {
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
 };
 HAL_API void release(Plan* plan);
+// Gives a plan its id and makes it known to retained_plans().
+Plan* track_plan(Plan* plan);
 
 HAL_API Verdict query_op(Device& device, const OpDesc& desc);
 HAL_API Plan* prepare_op(Device& device, const OpDesc& desc);

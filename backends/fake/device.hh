@@ -52,6 +52,11 @@ struct Plan : Object {
   anyhal_prepared prepared = {};
   struct Step;
   std::vector<Step> steps;  // of a graph
+  struct Private {
+    Operand operand;
+    uint64_t bytes;
+  };
+  std::vector<Private> intermediates;  // of a compiled one: places that hold nothing afterwards
   std::vector<anyhal_ref> fixed;
   uint32_t binding_count = 0;
   uint64_t runs = 0;
@@ -182,6 +187,8 @@ int64_t now_ns();
 // plan.cc
 void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands);
 std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& call);
+
+uint64_t span_of(const anyhal_tensor_desc& desc);  // bytes from the first to the last element
 
 // verdict.cc
 void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& verdict,

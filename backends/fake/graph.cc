@@ -28,6 +28,28 @@ Place place_of(Instance& instance, const anyhal_graph_desc& desc, uint32_t numbe
   throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, "graph_prepare: " + text};
 }
 
+// A compiler goes by the description, so that must say what the plan was made from.
+void check_described(Instance& instance, const anyhal_graph_desc& desc,
+                     const anyhal_graph_entry& entry) {
+  const auto* plan = reinterpret_cast<const Plan*>(entry.plan);
+  if (entry.op == nullptr || entry.op->op != plan->op.op ||
+      entry.op->operand_count != entry.value_count)
+    violation(instance, "a graph entry's description is not that of its plan");
+  for (uint32_t i = 0; i < entry.value_count; ++i)
+    if (entry.values[i] >= desc.value_count || desc.values[entry.values[i]].desc == nullptr)
+      violation(instance, "a graph entry names no described value of the graph");
+}
+
+// Places of which no memory is promised once the graph has run.
+void take_intermediates(Device& device, const anyhal_graph_desc& desc, Plan& plan) {
+  for (uint32_t i = 0; i < desc.value_count; ++i) {
+    const anyhal_graph_value& value = desc.values[i];
+    if (value.kind != ANYHAL_VALUE_INTERMEDIATE) continue;
+    const uint64_t bytes = span_of(*value.desc);
+    plan.intermediates.push_back({resolve(device, value.ref, bytes, "graph value"), bytes});
+  }
+}
+
 Plan::Step op_step(Device& device, const anyhal_graph_desc& desc, const anyhal_graph_entry& entry) {
   Instance& instance = *device.instance;
   auto* plan = reinterpret_cast<Plan*>(entry.plan);
@@ -112,14 +134,18 @@ anyhal_status graph_prepare(anyhal_device* handle, const anyhal_graph_desc* desc
   Device& device = *reinterpret_cast<Device*>(handle);
   return guarded(*device.instance, &device, 19, error, [&](auto&) {
     *out_failing_entry = 0;
-    if (desc->mode != ANYHAL_GRAPH_RECORD) refuse(ANYHAL_REASON_CAPTURE, "only mode RECORD");
+    const bool compiles = device.instance->script.compiles;
+    if ((desc->mode == ANYHAL_GRAPH_COMPILE) != compiles)
+      refuse(ANYHAL_REASON_CAPTURE, compiles ? "only mode COMPILE" : "only mode RECORD");
     auto plan = std::make_unique<Plan>();
     plan->type = Plan::kGraph;
     plan->binding_count = desc->binding_count;
     for (uint32_t i = 0; i < desc->entry_count; ++i) {
       *out_failing_entry = i;
+      if (compiles) check_described(*device.instance, *desc, desc->entries[i]);
       plan->steps.push_back(step_of(device, *desc, desc->entries[i]));
     }
+    if (compiles) take_intermediates(device, *desc, *plan);
     plan->prepared.flags = device.instance->script.rebind ? ANYHAL_PREPARED_REBIND : 0;
     plan->prepared.kernel = "graph";
     finish(device, std::move(plan), out_plan, out_prepared);

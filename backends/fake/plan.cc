@@ -79,6 +79,12 @@ Tensor tensor_of(const anyhal_tensor_desc& desc) {
   return tensor;
 }
 
+}  // namespace
+
+uint64_t span_of(const anyhal_tensor_desc& desc) { return tensor_of(desc).bytes; }
+
+namespace {
+
 void check_description(Instance& instance, const anyhal_op_desc& desc) {
   if (desc.size < sizeof(anyhal_op_desc)) violation(instance, "op_desc is too short");
   if (desc.reserved32 != 0 || desc.reserved[0] != 0 || desc.reserved[1] != 0)
@@ -252,6 +258,8 @@ void run_graph(Device& device, Plan& plan, const std::vector<Operand>& bindings)
       }
     execute(device, item);
   }
+  for (const Plan::Private& place : plan.intermediates)
+    if (uint8_t* at = bytes_of(place.operand); at != nullptr) std::memset(at, 0xff, place.bytes);
 }
 
 void run_kernel(const std::vector<Operand>& operands) {

@@ -379,6 +379,7 @@ const std::map<std::string_view, Setter>& keys() {
       {"compute", choice(&Script::compute, "off", "on")},
       {"rebind", choice(&Script::rebind, "off", "on")},
       {"addresses", choice(&Script::addresses, "off", "on")},
+      {"graph", choice(&Script::compiles, "record", "compile")},
       {"wrong", ops_into(&Script::wrong)},
       {"hang", ops_into(&Script::hang)},
       {"dense", ops_into(&Script::dense)},

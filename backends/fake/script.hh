@@ -52,6 +52,7 @@ struct Script {
   bool compute = true;   // false: operations return at once and write nothing
   bool rebind = true;
   bool addresses = true;  // host memory may be named by address
+  bool compiles = false;  // graphs: taken as programs, not as recordings
   int64_t delay_ns = 0, prepare_ns = 0;
   uint64_t workspace = 0;
   uint32_t edge = 2;

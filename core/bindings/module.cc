@@ -225,7 +225,9 @@ void bind_queues(nb::module_& m) {
              g.hold(as_array(array.ptr())->buffer);
            })
       .def_ro("capturing", &Graph::capturing)
-      .def_prop_ro("size", &Graph::size);
+      .def_prop_ro("size", &Graph::size)
+      .def_prop_ro("form", [](const Graph& g) { return std::string(g.form()); })
+      .def_prop_ro("why", &Graph::why);
 }
 
 void bind_scope(nb::module_& m) {

@@ -231,6 +231,11 @@ uint64_t overlap(const ArrayObject* out, const ArrayObject* in) {
   return 2;
 }
 
+// A cell backend compiles the place of a view in its block into the plan.
+void add_cell(const ArrayObject& a, Key& key) {
+  if (a.buffer->cell) key.add(a.data - a.buffer->offset), key.add(a.buffer->bytes);
+}
+
 void build_key(const OpObject* op, const Parsed& p, const Scope& scope, Key& key) {
   uint64_t alias = 0;
   key.add(0);
@@ -241,18 +246,16 @@ void build_key(const OpObject* op, const Parsed& p, const Scope& scope, Key& key
     }
     const ArrayObject* a = as_array(p.arrays[i]);
     key.add(a->word);
-    // A cell backend compiles the place of a view in its block into the plan.
-    if (a->buffer->cell) key.add(a->data - a->buffer->offset), key.add(a->buffer->bytes);
+    add_cell(*a, key);
     if (p.outs[0]) alias = alias * 3 + overlap(as_array(p.outs[0]), a);
   }
   key.add(p.outs[0] ? as_array(p.outs[0])->word : 0);
-  if (p.outs[0] && as_array(p.outs[0])->buffer->cell)
-    key.add(as_array(p.outs[0])->data - as_array(p.outs[0])->buffer->offset);
+  if (p.outs[0]) add_cell(*as_array(p.outs[0]), key);
   for (int o = 1; o < op->out_count; ++o) {
     const ArrayObject* out = p.outs[o] ? as_array(p.outs[o]) : nullptr;
     key.add(out ? out->word : 0);
     if (!out) continue;
-    if (out->buffer->cell) key.add(out->data - out->buffer->offset);
+    add_cell(*out, key);
     // A further output has a word of its own for what it shares with inputs and earlier outputs.
     uint64_t shared = 0;
     for (int i = 0; i < p.count; ++i)

@@ -620,6 +620,11 @@ typedef enum anyhal_value_kind {
   ANYHAL_VALUE_INTERMEDIATE = 3,
 } anyhal_value_kind;
 
+/* A place that entries name: a block from some byte on. Places in one block have refs with the same
+ * `memory`; entries describe for themselves what they see there. FIXED: constants, and the absent
+ * operand (memory 0). INTERMEDIATE: nothing but the list knows the block; its bytes are undefined
+ * after a launch, and a compiler need not keep them in memory. BINDING: everything else; the
+ * bindings that are only read have the lower numbers. */
 typedef struct anyhal_graph_value {
   uint32_t size;
   uint32_t flags;

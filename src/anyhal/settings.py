@@ -71,6 +71,10 @@ def _absolute_list(text: str) -> tuple[Path, ...]:
     return tuple(_absolute(part) for part in text.split(os.pathsep) if part)
 
 
+def _plugins(text: str) -> tuple[Path, ...]:
+    return () if text == "none" else _absolute_list(text)
+
+
 _MOST_THREADS = 2**16  # far above any machine; larger is a slip of the hand
 
 
@@ -135,6 +139,16 @@ THREADS = Setting[int | None](
     "Threads that compute on the host, the caller among them; vendor libraries get none beside.",
     _threads,
     "write a count, such as 2",
+)
+PJRT_PLUGINS = Setting[tuple[Path, ...] | None](
+    "ANYHAL_PJRT_PLUGINS",
+    "files",
+    None,
+    "those of installed packages: entry points of the group anyhal.pjrt_plugins, and known ones",
+    f"PJRT plugins to open, absolute, separated by {os.pathsep!r}; each becomes a device. `none`"
+    " opens none.",
+    _plugins,
+    "write absolute paths, such as /opt/vendor/pjrt_plugin.so, or none",
 )
 REGISTRY = Setting[Path | None](
     "ANYHAL_REGISTRY",
@@ -206,6 +220,7 @@ TABLE: tuple[Setting[object], ...] = (
     DEBUG_POOL,
     FAKE,
     LOG,
+    PJRT_PLUGINS,
     REGISTRY,
     THREADS,
     VISIBLE_DEVICES,

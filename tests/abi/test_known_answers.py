@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 OPS = {"dayone": 10, "cpu": 36, "cpu_ref": len(BY_NAME)}  # of others: the ten core ops or more
 
 
+NOT_HERE = 77  # exit of the program for devices that it cannot drive
+
+
 def installed() -> list[Path]:
     """Manifests of the backends that were built; test equipment has tests of its own."""
     spec = importlib.util.find_spec("anyhal")
@@ -52,6 +55,6 @@ def test_known_answers(host: Path, manifest: Path) -> None:
     done = subprocess.run(
         [host, library, str(ops)], capture_output=True, text=True, timeout=60, check=False
     )
-    if done.returncode == 77:
-        pytest.skip(done.stdout)
+    if done.returncode == NOT_HERE:
+        pytest.skip(done.stdout or "it has queues, which this host does not drive; its own tests do")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -78,12 +78,12 @@ def _spec(x: Any) -> TensorSpec | None:
     return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
 
 
-def judge(case: Judged, found: Any) -> str | None:
+def judge(case: Judged, found: Any, flushes: bool = False) -> str | None:
     """What is wrong with the outputs of a call, present ones only and in order."""
     results = found if isinstance(found, tuple) else (found,)
     for answer, actual in zip(case.present, results, strict=True):
         args = (answer.reference, answer.tolerance, answer.out)
-        wrong = mismatch(actual, *args, bits=answer.bits)
+        wrong = mismatch(actual, *args, bits=answer.bits, flushes=flushes)
         if wrong is not None:
             return wrong if len(results) == 1 else f"{answer.name}: {wrong}"
     return None
@@ -101,12 +101,13 @@ def values(made: Any) -> Any:
 def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
     """Runs one case twice: dense into new outputs, then in odd layouts into poisoned ones."""
     sample, attrs = case.sample, dict(case.sample.attrs)
+    flushes = hal.device(device).flushes_denormals
     arrays = [None if x is None else place(x, "dense", device) for x in sample.inputs]
     made = call(spec, arrays, attrs, mode=mode)
     if any(a.out.is_block for a in case.present):
         wide = replace(case, answers=tuple(replace(a, out=dtype("f64")) for a in case.present))
-        return judge(wide, values(made))
-    wrong = judge(case, values(made))
+        return judge(wide, values(made), flushes)
+    wrong = judge(case, values(made), flushes)
     if wrong is not None:
         return f"dense: {wrong}"
     layouts = list(layouts_of(sample, seed))
@@ -116,7 +117,7 @@ def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str 
     ]
     if spec.aliasing == "required":
         call(spec, arrays, attrs, mode=mode)
-        wrong = judge(case, tuple(a.numpy() for a in arrays[: len(spec.outputs)]))
+        wrong = judge(case, tuple(a.numpy() for a in arrays[: len(spec.outputs)]), flushes)
     else:
         outs = [
             None if a is None else Output(a.reference.shape, a.out, layouts[0], device)
@@ -124,7 +125,7 @@ def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str 
         ]
         views = tuple(None if o is None else o.view for o in outs)
         call(spec, arrays, attrs, views if spec.more_outputs else views[0], mode)
-        wrong = judge(case, tuple(o.values() for o in outs if o is not None))
+        wrong = judge(case, tuple(o.values() for o in outs if o is not None), flushes)
     return None if wrong is None else f"{'/'.join(layouts)}: {wrong}"
 
 

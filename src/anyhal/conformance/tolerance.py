@@ -41,6 +41,11 @@ class _Format:
         return np.ldexp(_WIDE(1), self.lowest - 1)
 
     @property
+    def normal(self) -> Any:
+        """The smallest number with all bits of the significand."""
+        return np.ldexp(_WIDE(1), self.lowest + self.bits - 1)
+
+    @property
     def overflow(self) -> Any:
         """From here on the nearest value is infinity."""
         return _WIDE(self.largest) * (1 + self.u / 2)
@@ -392,13 +397,21 @@ def bound(
 
 
 def mismatch(
-    actual: Any, reference: Any, tolerance: Any, out_dtype: DType, *, bits: bool = False
+    actual: Any,
+    reference: Any,
+    tolerance: Any,
+    out_dtype: DType,
+    *,
+    bits: bool = False,
+    flushes: bool = False,
 ) -> str | None:
     """None if every element is inside its tolerance and of the right kind, else a sentence.
 
     NaN must meet NaN and an infinity the same infinity; nothing is skipped. A reference beyond the
     output's range by more than the tolerance must give infinity. With `bits`, zeros keep their
-    sign.
+    sign. With `flushes`, as a device may declare, what lies below the smallest normal number of
+    the output may be 0; not of f16, whose small numbers are normal ones of the f32 it is computed
+    in.
     """
     actual, reference = np.asarray(actual), np.asarray(reference)
     if actual.shape != reference.shape:
@@ -413,6 +426,8 @@ def mismatch(
         past = (np.abs(r) + tolerance >= limit) & np.isinf(a) & (np.signbit(a) == np.signbit(r))
         must_be_infinite = np.isfinite(r) & (np.abs(r) - tolerance >= limit)
         right = np.where(must_be_infinite, past, np.isfinite(a) & close | past)
+        if flushes and out_dtype.short != "f16":
+            right |= (a == 0) & (np.abs(r) < _FORMATS[out_dtype.short].normal)
         right = np.where(np.isfinite(r), right, (a == r) | (np.isnan(a) & np.isnan(r)))
         if bits:
             right &= np.isnan(r) | (np.signbit(a) == np.signbit(r))

@@ -155,7 +155,8 @@ def _judge(
     for i, want in enumerate(wanted):
         if want is None:
             continue
-        wrong = _compare(spec, sample, i, want, found[i], references[i], words[0])
+        args = (want, found[i], references[i], words[0], device.flushes_denormals)
+        wrong = _compare(spec, sample, i, *args)
         if wrong:
             return wrong if len(wanted) == 1 else f"{spec.outputs[i].name}: {wrong}"
     return ""
@@ -169,6 +170,7 @@ def _compare(
     actual: Any,
     reference: Any,
     accumulate: int,
+    flushes: bool,
 ) -> str:
     reference = np.asarray(reference)
     if spec.shape_from_out:
@@ -178,7 +180,7 @@ def _compare(
         return mismatch(actual, reference, np.zeros(want.shape), dtype("float64")) or ""
     limit = bound(spec.bound_of(i), spec, sample.inputs, sample.attrs, reference, want.dtype)
     limit = limit + rounded_factors(accumulate, spec, sample.inputs, sample.attrs)
-    return mismatch(actual, reference, limit, want.dtype) or ""
+    return mismatch(actual, reference, limit, want.dtype, flushes=flushes) or ""
 
 
 def _on_device(device: Device, x: Any) -> Any:

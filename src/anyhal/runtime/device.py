@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from anyhal import _core, settings
@@ -89,6 +90,11 @@ class Device:
         whole = len(data) - len(data) % size
         return [_capability(data[i : i + size]) for i in range(0, whole, size)]
 
+    @cached_property
+    def flushes_denormals(self) -> bool:
+        """Whether it declares that its arithmetic takes and gives 0 for denormal numbers."""
+        return any(row["flushes_denormals"] for row in self.capabilities())
+
     def notes(self) -> str:
         """What limits the device now, in the backend's own words."""
         text: bytes = self.native.query(_QUERY_NOTES)
@@ -121,6 +127,7 @@ def _capability(row: bytes) -> dict[str, Any]:
         "dtypes": [d.short for d in ALL_DTYPES if bits >> d.value & 1],
         "strided": bool(flags & 1),
         "capture_safe": bool(flags & 2),
+        "flushes_denormals": bool(flags & 4),
         "rank_max": rank,
         "dim_max": dim,
         "accumulate": accumulate,
@@ -170,8 +177,8 @@ def _load(
         return []
     try:
         given = dict(record.settings) | dict(extra)
-        settings_given = {"cache_dir": _artefact_folder()} | given
-        native = _core.load(str(record.library), instance, list(settings_given.items()))
+        kept = {"cache_dir": _artefact_folder(record.name)} | given
+        native = _core.load(str(record.library), instance, list(kept.items()))
         rows = native.list_devices()
     except HalError as why:
         stage = getattr(why, "stage", "devices")
@@ -191,9 +198,9 @@ def _load(
     return made
 
 
-def _artefact_folder() -> str:
+def _artefact_folder(backend: str) -> str:
     """Where the core keeps what backends compile, for this user alone; "" when it cannot be made."""
-    folder = settings.cache_folder() / "artefacts"
+    folder = settings.cache_folder() / "artefacts" / backend
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError:

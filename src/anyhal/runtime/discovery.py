@@ -23,7 +23,7 @@ from pathlib import Path
 from anyhal import settings
 from anyhal.errors import NotFoundError
 from anyhal.runtime.manifest import FILE_NAME, Manifest, ManifestError, read_manifest
-from anyhal.runtime.vendor import locate_library
+from anyhal.runtime.vendor import locate_library, plugin_paths
 
 STAGES = ("found", "manifest", "architecture", "trust", "dependencies")
 ENTRY_POINTS = "anyhal.backends"
@@ -403,6 +403,10 @@ class _Walk:
             if wanted.required:
                 return wanted.file, why, f"pip install {wanted.package!r}"
             self.notes.append(f"{sentence} ({why})")
+        if self.manifest.opens is not None:
+            paths, notes = plugin_paths(self.manifest.opens)
+            self.given[self.manifest.opens.setting] = os.pathsep.join(map(str, paths))
+            self.notes += notes
         return None
 
 

@@ -40,6 +40,16 @@ class VendorLibrary:
 
 
 @dataclass(frozen=True)
+class PluginFiles:
+    """Files of others that the backend opens; their paths, separated by ":", become a setting."""
+
+    setting: str
+    variable: str  # the environment variable that lists them; "none" for none
+    entry_points: str = ""  # a group; each gives a path, or a function that does
+    packages: tuple[VendorLibrary, ...] = ()  # distributions known to carry one
+
+
+@dataclass(frozen=True)
 class Manifest:
     """One row of text per field of backend.toml."""
 
@@ -55,6 +65,7 @@ class Manifest:
     machines: tuple[str, ...] = ()  # empty: any
     libraries: tuple[VendorLibrary, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()  # instance setting, and the variable that gives it
+    opens: PluginFiles | None = None
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -75,8 +86,15 @@ _KEYS: dict[str, type] = {
     "hardware": dict,
     "libraries": list,
     "settings": dict,
+    "opens": dict,
 }
-_PARTS = ("hardware", "libraries", "settings")
+_OPENS: dict[str, type] = {
+    "setting": str,
+    "variable": str,
+    "entry_points": str,
+    "packages": list,
+}
+_TABLES = ("hardware", "libraries", "settings", "opens")
 _REQUIRED = ("name", "vendor", "library", "abi", "licence", "summary")
 _HARDWARE: dict[str, type] = {"machine": list}
 _LIBRARY_KEYS: dict[str, type] = {
@@ -105,10 +123,11 @@ def read_manifest(path: Path) -> Manifest:
     hardware = data.get("hardware", {})
     _check(hardware, _HARDWARE, (), "hardware.")
     manifest = Manifest(
-        **{k: data[k] for k in _KEYS if k in data and k not in _PARTS},
+        **{k: data[k] for k in _KEYS if k in data and k not in _TABLES},
         machines=_strings(hardware.get("machine", []), "hardware.machine"),
         libraries=tuple(_vendor_library(row) for row in data.get("libraries", [])),
         settings=tuple(data.get("settings", {}).items()),
+        opens=_plugin_files(data["opens"]) if "opens" in data else None,
     )
     if not _NAME.fullmatch(manifest.name):
         raise ManifestError(f"name {manifest.name!r} is not one lower-case word; rename it")
@@ -161,3 +180,12 @@ def _vendor_library(row: Any) -> VendorLibrary:
     if "/" in row["file"]:
         raise ManifestError(f"libraries.file {row['file']!r} has a folder; write the file name")
     return VendorLibrary(**row)
+
+
+def _plugin_files(table: dict[str, Any]) -> PluginFiles:
+    _check(table, _OPENS, ("setting", "variable"), "opens.")
+    rows = table.get("packages", [])
+    if not all(isinstance(row, dict) for row in rows):
+        raise ManifestError("opens.packages holds something other than tables; write { package }")
+    packages = tuple(_vendor_library({"setting": table["setting"], **row}) for row in rows)
+    return PluginFiles(**(table | {"packages": packages}))

@@ -131,6 +131,13 @@ class Graph:
             )
         self._native.launch()
 
+    @property
+    def form(self) -> str:
+        """How it runs: "compiled" or "recorded" by the backend as one call, or "replayed" here call
+        by call; "" before it was recorded."""
+        recorded = self._native is not None and not self._native.capturing
+        return str(self._native.form) if recorded else ""
+
     def __len__(self) -> int:
         return self._native.size if self._native is not None else 0
 
@@ -140,7 +147,7 @@ class Graph:
         elif self._native.capturing:
             state = f"recording, {len(self)} calls so far"
         else:
-            state = f"{len(self)} calls recorded"
+            state = f"{len(self)} calls, {self.form}"
         return f"Graph({self.device.name!r}, {state})"
 
 

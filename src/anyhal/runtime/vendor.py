@@ -10,7 +10,8 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-from anyhal.runtime.manifest import VendorLibrary
+from anyhal import settings
+from anyhal.runtime.manifest import PluginFiles, VendorLibrary
 
 _CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)")
 
@@ -30,6 +31,32 @@ def locate_library(wanted: VendorLibrary) -> tuple[Path | None, str]:
             if path.is_file():
                 return path, ""
     return None, f"{wanted.package} {version} has no file {wanted.file}"
+
+
+def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
+    """The files to open, each once, and what was named but is none, as sentences.
+
+    What the variable lists is all; without it, what entry points and known packages carry.
+    """
+    listed = settings.setting(wanted.variable).read()
+    if isinstance(listed, tuple):
+        return list(dict.fromkeys(listed)), []
+    found: list[Path] = []
+    notes: list[str] = []
+    for entry in sorted(metadata.entry_points(group=wanted.entry_points), key=lambda e: e.name):
+        try:
+            value = entry.load()
+            path = Path(value() if callable(value) else value)
+            if not path.is_absolute():
+                raise ValueError(f"{path} is no absolute path")
+            found.append(path.resolve(strict=True))
+        except Exception as why:  # any import error of a foreign package
+            notes.append(f"entry point {entry.name} of {wanted.entry_points} failed: {why}")
+    for row in wanted.packages:
+        located, _ = locate_library(row)
+        if located is not None:
+            found.append(located)
+    return list(dict.fromkeys(found)), notes
 
 
 def version_matches(version: str, clauses: str) -> bool:

@@ -1,0 +1,217 @@
+// unary: halves are computed in f32 and rounded once.
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "../rows.h"
+
+namespace hal::pjrt {
+namespace {
+
+// Functions that XLA has under one name.
+const char* plain(int32_t fn) {
+  switch (fn) {
+    case ANYHAL_UNARY_FN_NEG:
+      return "negate";
+    case ANYHAL_UNARY_FN_EXP:
+      return "exponential";
+    case ANYHAL_UNARY_FN_EXPM1:
+      return "exponential_minus_one";
+    case ANYHAL_UNARY_FN_LOG:
+      return "log";
+    case ANYHAL_UNARY_FN_LOG1P:
+      return "log_plus_one";
+    case ANYHAL_UNARY_FN_SQRT:
+      return "sqrt";
+    case ANYHAL_UNARY_FN_RSQRT:
+      return "rsqrt";
+    case ANYHAL_UNARY_FN_SIN:
+      return "sine";
+    case ANYHAL_UNARY_FN_COS:
+      return "cosine";
+    case ANYHAL_UNARY_FN_TANH:
+      return "tanh";
+    case ANYHAL_UNARY_FN_FLOOR:
+      return "floor";
+    case ANYHAL_UNARY_FN_CEIL:
+      return "ceil";
+    case ANYHAL_UNARY_FN_ROUND:
+      return "round_nearest_even";
+    case ANYHAL_UNARY_FN_ERF:
+      return "chlo.erf";
+    case ANYHAL_UNARY_FN_ASIN:
+      return "chlo.asin";
+    case ANYHAL_UNARY_FN_ACOS:
+      return "chlo.acos";
+    case ANYHAL_UNARY_FN_ASINH:
+      return "chlo.asinh";
+    case ANYHAL_UNARY_FN_ACOSH:
+      return "chlo.acosh";
+    case ANYHAL_UNARY_FN_LOGICAL_NOT:
+    case ANYHAL_UNARY_FN_BITWISE_NOT:
+      return "not";
+    default:
+      return nullptr;
+  }
+}
+
+Value magnitude(Text& text, const Value& x) {
+  return is_float(x.dtype) || is_signed(x.dtype) ? text.unary("abs", x) : x;
+}
+
+Value sign(Text& text, const Value& x) {
+  const Value zero = text.number_like(0, x), one = text.number_like(1, x);
+  if (!is_float(x.dtype) && !is_signed(x.dtype))
+    return text.select(text.compare("EQ", x, zero), zero, one);
+  const Value low = text.select(text.compare("LT", x, zero), text.number_like(-1, x), x);
+  return text.select(text.compare("GT", x, zero), one, low);
+}
+
+// 1 / (1 + exp(-x)) without overflow on either side.
+Value sigmoid(Text& text, const Value& x) {
+  const Value one = text.number_like(1, x);
+  const Value e = text.unary("exponential", text.unary("negate", magnitude(text, x)));
+  const Value top = text.select(text.compare("GE", x, text.number_like(0, x)), one, e);
+  const Value value = text.binary("divide", top, text.binary("add", one, e));
+  return text.select(text.compare("NE", x, x), x, value);
+}
+
+// x * gate, where a gate of 0 at x = -inf gives -0.
+Value gated(Text& text, const Value& x, const Value& gate) {
+  const Value low = text.compare("EQ", x, text.infinity(true, x.dtype, x.dims));
+  return text.select(low, text.number_like(-0.0, x), text.binary("multiply", x, gate));
+}
+
+Value gelu_tanh(Text& text, const Value& x) {
+  const Value cube = text.binary("multiply", text.binary("multiply", x, x), x);
+  const Value inner =
+      text.binary("add", x, text.binary("multiply", text.number_like(0.044715, x), cube));
+  const double scale = 2 * std::sqrt(2 / M_PI);
+  return gated(text, x, sigmoid(text, text.binary("multiply", text.number_like(scale, x), inner)));
+}
+
+Value softplus(Text& text, const Value& x) {
+  const Value zero = text.number_like(0, x);
+  const Value e = text.unary("exponential", text.unary("negate", magnitude(text, x)));
+  const Value top = text.select(text.compare("LT", x, zero), zero, x);
+  return text.binary("add", top, text.unary("log_plus_one", e));
+}
+
+// exp(x) / 2 as a square, which overflows no sooner than the function; near 0 by expm1.
+Value hyperbolic(Text& text, const Value& x, bool odd) {
+  const Value half = text.number_like(0.5, x), one = text.number_like(1, x);
+  const Value size = magnitude(text, x);
+  const Value root = text.unary("exponential", text.binary("multiply", size, half));
+  const Value far = text.binary("multiply", text.binary("multiply", root, half), root);
+  const Value e = text.unary("exponential_minus_one", size);
+  const Value back = text.binary("divide", e, text.binary("add", e, one));
+  // sinh: (e + e / (e + 1)) / 2; cosh: 1 + (e - e / (e + 1)) / 2.
+  const Value sum = text.binary("multiply", half, text.binary(odd ? "add" : "subtract", e, back));
+  const Value near = odd ? sum : text.binary("add", one, sum);
+  const Value found = text.select(text.compare("GT", size, text.number_like(20, x)), far, near);
+  if (!odd) return found;
+  const Value negative = text.compare("LT", x, text.number_like(0, x));
+  const Value zero = text.compare("EQ", x, text.number_like(0, x));
+  return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
+}
+
+// log1p(2|x| / (1 - |x|)) / 2 with the sign of x.
+Value atanh(Text& text, const Value& x) {
+  const Value size = magnitude(text, x), one = text.number_like(1, x);
+  const Value ratio = text.binary("divide", text.binary("add", size, size),
+                                  text.binary("subtract", one, size));
+  const Value found =
+      text.binary("multiply", text.unary("log_plus_one", ratio), text.number_like(0.5, x));
+  const Value negative = text.compare("LT", x, text.number_like(0, x));
+  const Value zero = text.compare("EQ", x, text.number_like(0, x));
+  return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
+}
+
+Value computed(Text& text, int32_t fn, const Value& x) {
+  if (const char* op = plain(fn)) return text.unary(op, x);
+  const Value zero = text.number_like(0, x);
+  switch (fn) {
+    case ANYHAL_UNARY_FN_ABS:
+      return magnitude(text, x);
+    case ANYHAL_UNARY_FN_SIGN:
+      return sign(text, x);
+    case ANYHAL_UNARY_FN_RECIPROCAL:
+      return text.binary("divide", text.number_like(1, x), x);
+    case ANYHAL_UNARY_FN_TRUNC:
+      return text.select(text.compare("LT", x, zero), text.unary("ceil", x),
+                         text.unary("floor", x));
+    case ANYHAL_UNARY_FN_ISNAN:
+      return text.compare("NE", x, x);
+    case ANYHAL_UNARY_FN_ISINF:
+      return text.compare("EQ", magnitude(text, x), text.infinity(false, x.dtype, x.dims));
+    case ANYHAL_UNARY_FN_ISFINITE:
+      return text.map("is_finite", {x}, ANYHAL_DTYPE_BOOL);
+    case ANYHAL_UNARY_FN_SIGMOID:
+      return sigmoid(text, x);
+    case ANYHAL_UNARY_FN_RELU:
+      return text.select(text.compare("LT", x, zero), zero, x);
+    case ANYHAL_UNARY_FN_SILU:
+      return gated(text, x, sigmoid(text, x));
+    case ANYHAL_UNARY_FN_GELU_TANH:
+      return gelu_tanh(text, x);
+    case ANYHAL_UNARY_FN_GELU: {
+      const Value scaled = text.binary("multiply", x, text.number_like(-std::sqrt(0.5), x));
+      const Value tail = text.unary("chlo.erfc", scaled);
+      return gated(text, x, text.binary("multiply", tail, text.number_like(0.5, x)));
+    }
+    case ANYHAL_UNARY_FN_ATAN:
+      return text.binary("atan2", x, text.number_like(1, x));
+    case ANYHAL_UNARY_FN_SINH:
+    case ANYHAL_UNARY_FN_COSH:
+      return hyperbolic(text, x, fn == ANYHAL_UNARY_FN_SINH);
+    case ANYHAL_UNARY_FN_ATANH:
+      return atanh(text, x);
+    case ANYHAL_UNARY_FN_TAN:
+      return text.binary("divide", text.unary("sine", x), text.unary("cosine", x));
+    case ANYHAL_UNARY_FN_LOG2:
+      return text.binary("divide", text.unary("log", x), text.number_like(M_LN2, x));
+    case ANYHAL_UNARY_FN_LOG10:
+      return text.binary("divide", text.unary("log", x), text.number_like(M_LN10, x));
+    case ANYHAL_UNARY_FN_EXP2:
+      return text.binary("power", text.number_like(2, x), x);
+    case ANYHAL_UNARY_FN_SQUARE:
+      return text.binary("multiply", x, x);
+    case ANYHAL_UNARY_FN_SOFTPLUS:
+      return softplus(text, x);
+    default:
+      return x;  // positive
+  }
+}
+
+Value signbit(Text& text, const Value& x) {
+  const Value bits = text.bitcast(x, bits_of(x.dtype), x.dims);
+  const Value top =
+      text.number_like(std::ldexp(1.0, static_cast<int>(8 * bytes_of(x.dtype) - 1)), bits);
+  return text.compare("GE", bits, top);
+}
+
+}  // namespace
+
+sdk::Answer unary_fits(const anyhal_op_desc& desc) {
+  const uint32_t from = sdk::operand(desc, 0).dtype, to = sdk::operand(desc, 1).dtype;
+  switch (sdk::attributes<anyhal_attrs_unary>(desc).fn) {
+    case ANYHAL_UNARY_FN_ISNAN:
+    case ANYHAL_UNARY_FN_ISINF:
+    case ANYHAL_UNARY_FN_ISFINITE:
+    case ANYHAL_UNARY_FN_SIGNBIT:
+      return to == ANYHAL_DTYPE_BOOL ? sdk::yes() : sdk::invalid("the output is bool", 1);
+    default:
+      return from == to ? sdk::yes() : sdk::invalid("the dtypes differ", 1);
+  }
+}
+
+Value lower_unary(Text& text, const anyhal_op_desc& desc, const std::vector<Value>& in) {
+  const int32_t fn = sdk::attributes<anyhal_attrs_unary>(desc).fn;
+  if (fn == ANYHAL_UNARY_FN_SIGNBIT) return signbit(text, in[0]);
+  // Plugin 0.115 mixes up lanes where a loop over halves holds its arc tangent.
+  const bool doubled = fn == ANYHAL_UNARY_FN_ATAN && sdk::kHalves.has(in[0].dtype);
+  const uint32_t compute = doubled ? uint32_t{ANYHAL_DTYPE_F64} : wide_of(in[0].dtype);
+  const Value found = computed(text, fn, text.convert(in[0], compute));
+  return text.convert(found, sdk::output(desc).dtype);
+}
+
+}  // namespace hal::pjrt

@@ -1,0 +1,98 @@
+// One PJRT plugin file: opened, understood, and called.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef ANYHAL_BACKENDS_PJRT_PLUGIN_H_
+#define ANYHAL_BACKENDS_PJRT_PLUGIN_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "anyhal/sdk/guard.hpp"
+#include "api.h"
+
+namespace hal::pjrt {
+
+// Set in a forked child, where every call of a plugin hangs or crashes.
+extern std::atomic<bool> g_forked;
+
+// What a test or a person may count, by the number of device_query(COUNTER).
+enum Counter : uint64_t { kLiveBuffers, kLivePrograms, kRuns, kCompiled, kLoaded, kCounters };
+extern std::atomic<uint64_t> g_counts[kCounters];
+inline void count(Counter what, uint64_t change = 1) {
+  g_counts[what].fetch_add(change, std::memory_order_relaxed);
+}
+
+// What a plugin said about a failure.
+struct Failed {
+  int code;  // api::Code, never 0
+  std::string text;
+};
+
+// One client with the plugin's first device. Never destroyed: a library that was closed crashes
+// the process at exit, and a client must outlive its buffers.
+class Plugin {
+ public:
+  // Opens the file and reads its table. Throws sdk::Failure that names the file.
+  explicit Plugin(std::string path);
+
+  // Makes the client, which starts the plugin's threads. Throws sdk::Failure.
+  void start();
+  bool started() const { return client_ != nullptr; }
+
+  const std::string& path() const { return path_; }
+  const std::string& file() const { return file_; }  // its name without folders
+  const std::string& platform() const { return platform_; }
+  const std::string& kind() const { return kind_; }
+  const std::string& version() const { return version_; }
+  int major() const { return table_->version.major; }
+  int minor() const { return table_->version.minor; }
+  // Results lie in memory that this process reads by address.
+  bool host_memory() const { return platform_ == "cpu"; }
+  // Of the file's bytes, 32 hexadecimal digits; read once.
+  const std::string& hash();
+
+  api::Client* client() const { return client_; }
+  api::Device* device() const { return device_; }
+
+  bool has(api::Slot slot) const;
+  // Calls a slot; nullptr is success. The slot must be there.
+  template <class Record>
+  api::Error* call(api::Slot slot, api::Args<Record>& args) const {
+    return table_->slots[slot](&args);
+  }
+  // The same; a failure becomes an sdk::Failure that begins with `what`.
+  template <class Record>
+  void must(const char* what, api::Slot slot, api::Args<Record>& args) const {
+    if (api::Error* error = call(slot, args)) raise(what, error);
+  }
+  // Reads and frees an error.
+  Failed take(api::Error* error) const;
+  [[noreturn]] void raise(const char* what, api::Error* error) const;
+
+  // A new device buffer with these bytes, which may change after return.
+  api::Buffer* buffer_of(const void* data, uint64_t bytes) const;
+  void destroy(api::Buffer* buffer) const;
+  void destroy(api::Event* event) const;
+  bool ready(api::Event* event) const;
+  // After readiness: what failed, or code 0.
+  Failed outcome(api::Event* event) const;
+  // Waits until the buffer's bytes are there; false where its computation failed.
+  bool await(api::Buffer* buffer) const;
+  // The address of a ready buffer, where host_memory().
+  const void* pointer(api::Buffer* buffer) const;
+
+ private:
+  void require_slots() const;
+  void probe_reinterpretation() const;
+
+  std::string path_, file_, platform_, kind_, version_, hash_;
+  const api::Table* table_ = nullptr;
+  api::Client* client_ = nullptr;
+  api::Device* device_ = nullptr;
+};
+
+anyhal_status status_of(int code);
+
+}  // namespace hal::pjrt
+
+#endif  // ANYHAL_BACKENDS_PJRT_PLUGIN_H_

@@ -1,0 +1,141 @@
+// One run: cells become buffers, the program is enqueued, results go behind their cells.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "objects.h"
+
+namespace hal::pjrt {
+namespace {
+
+using sdk::Failure;
+
+Block& cell_of(const Plan& plan, const anyhal_call& call, size_t operand) {
+  const size_t given = call.operand_count;
+  return operand < given ? *block_of(call.operands[operand]) : *plan.constants[operand - given];
+}
+
+// The plugin compares neither dtypes nor shapes, so what it gets must be what was prepared for.
+void check_call(const anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
+  if (call.operand_count != plan.operands.size())
+    throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                  "the call has %u operands and the plan %u; prepare a plan for this call",
+                  call.operand_count, static_cast<unsigned>(plan.operands.size()));
+  for (size_t i = 0; i < plan.operands.size(); ++i) {
+    if (!plan.operands[i].present) continue;
+    const anyhal_ref& ref = call.operands[i];
+    const Block* block = block_of(ref);
+    if (block == nullptr || block->host != nullptr || block->plugin != queue.plugin ||
+        block->bytes != plan.operands[i].block_bytes || ref.offset != plan.operands[i].offset)
+      throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                    "operand %u is not the cell and place that the plan was prepared for; prepare "
+                    "a plan for this call",
+                    static_cast<unsigned>(i));
+  }
+}
+
+template <class Index>
+void check_list(const Checked& list, const char* data) {
+  const size_t rank = list.dims.size();
+  std::vector<int64_t> at(rank, 0);
+  for (;;) {
+    int64_t offset = 0;
+    for (size_t d = 0; d < rank; ++d) offset += at[d] * list.strides[d];
+    const int64_t value = reinterpret_cast<const Index*>(data)[offset];
+    if (value < 0 || value >= list.bound)
+      throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                    "index %lld is outside 0..%lld of the axis; correct the indices",
+                    static_cast<long long>(value), static_cast<long long>(list.bound - 1));
+    size_t d = rank;
+    while (d > 0 && ++at[d - 1] == list.dims[d - 1]) at[--d] = 0;
+    if (d == 0) return;
+  }
+}
+
+// Waits for the positions: clamping them, as XLA does, would compute something else in silence.
+void check_positions(const anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
+  for (const Checked& list : plan.checked) {
+    api::Buffer* buffer = filled(cell_of(plan, call, list.operand));
+    if (!queue.plugin->await(buffer))
+      throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0,
+                    "the indices were never computed; look at the first failure");
+    const char* data = static_cast<const char*>(queue.plugin->pointer(buffer)) + list.first;
+    if (list.dtype == ANYHAL_DTYPE_I32)
+      check_list<int32_t>(list, data);
+    else
+      check_list<int64_t>(list, data);
+  }
+}
+
+// A buffer that the program overwrites may not come in twice: then the plugin copies it instead.
+void keep_shared(anyhal_queue& queue, const Plan& plan) {
+  for (size_t i = 0; i < plan.parameters.size(); ++i) {
+    if (!plan.parameters[i].donated) continue;
+    const auto& all = queue.arguments;
+    if (std::count(all.begin(), all.end(), all[i]) > 1)
+      queue.kept.push_back(static_cast<int64_t>(i));
+  }
+}
+
+bool deleted(const Plugin& plugin, api::Buffer* buffer) {
+  api::Args<api::BufferIsDeleted> args;
+  args->buffer = buffer;
+  if (api::Error* error = plugin.call(api::kBufferIsDeleted, args)) {
+    plugin.take(error);
+    return true;
+  }
+  return args->is_deleted;
+}
+
+// Not accepted. What the program was to overwrite may be gone all the same.
+[[noreturn]] void refused(anyhal_queue& queue, const Plan& plan, const anyhal_call& call,
+                          api::Error* error) {
+  const Failed why = queue.plugin->take(error);
+  bool lost = false;
+  for (const Plan::Parameter& parameter : plan.parameters) {
+    Block& cell = cell_of(plan, call, parameter.operand);
+    if (!parameter.donated || cell.buffer == nullptr || !deleted(*queue.plugin, cell.buffer))
+      continue;
+    queue.plugin->destroy(cell.buffer);
+    cell.buffer = nullptr;
+    lost = true;
+  }
+  if (!lost)
+    throw Failure(status_of(why.code), 0, "%.180s; free arrays or use another device",
+                  why.text.c_str());
+  std::lock_guard lock(queue.mutex);
+  fail_queue(queue, ANYHAL_STATUS_EXECUTION_FAILED, call.tag,
+             why.text + "; what it updates in place is lost");
+  throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "%.180s; what it updates in place is lost",
+                why.text.c_str());
+}
+
+}  // namespace
+
+void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
+  check_call(queue, plan, call);
+  if (plan.empty) return;
+  check_positions(queue, plan, call);
+  queue.arguments.clear();
+  queue.kept.clear();
+  for (const Plan::Parameter& parameter : plan.parameters)
+    queue.arguments.push_back(filled(cell_of(plan, call, parameter.operand)));
+  if (plan.donates) keep_shared(queue, plan);
+  queue.outputs.assign(plan.results.size() + plan.conditions, nullptr);
+  Flight flight;
+  flight.tag = call.tag;
+  if (api::Error* error =
+          plan.program.run(*queue.plugin, queue.arguments.data(), queue.arguments.size(),
+                           queue.outputs.data(), &flight.event, queue.kept))
+    refused(queue, plan, call, error);
+  count(kRuns);
+  count(kLiveBuffers, queue.outputs.size());
+  for (size_t i = 0; i < plan.results.size(); ++i) {
+    Block& cell = cell_of(plan, call, plan.results[i].operand);
+    flight.drop(cell.buffer);
+    cell.buffer = queue.outputs[i];
+  }
+  if (plan.conditions) flight.conditions = queue.outputs.back();
+  take_off(queue, std::move(flight));
+}
+
+}  // namespace hal::pjrt

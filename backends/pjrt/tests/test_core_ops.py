@@ -1,0 +1,64 @@
+"""A slice of the samples of the ten core ops on each plugin; --slice N begins elsewhere.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_property import outcome, samples
+
+import anyhal as hal
+from anyhal.ops import BY_NAME
+
+STEP = 9  # every ninth sample: each is compiled twice
+CORE = [spec.name for spec in BY_NAME.values() if spec.is_core and not spec.shape_from_out]
+RICH = ("rms_norm", "softmax", "rope", "cache_append", "quant_matmul", "argmax", "embedding")
+
+
+@pytest.mark.parametrize("op", CORE)
+def test_core_ops_meet_their_reference(device: Any, op: str) -> None:
+    cases = samples(op)
+    chosen = range(sum(map(ord, op)) % STEP, len(cases), STEP)
+    found = [outcome(BY_NAME[op], cases[i], device.name, "chosen", i) for i in chosen]
+    wrong = [f for f in found if f is not None]
+    assert not wrong, "\n".join(wrong[:6])
+
+
+@pytest.mark.parametrize("op", RICH)
+def test_rich_ops_decompose_into_them(device: Any, op: str) -> None:
+    cases = samples(op)
+    for i in (0, len(cases) // 2, len(cases) - 1):
+        assert outcome(BY_NAME[op], cases[i], device.name, "chosen", i) is None
+
+
+def test_special_values(device: Any) -> None:
+    x = np.array([np.nan, -np.inf, np.inf, -0.0, 0.0, 1e-45, 1.0], np.float32)
+    a = hal.asarray(x, device=device)
+    assert hal.copy(a).numpy().tobytes() == x.tobytes(), "moves keep every bit"
+    swapped = hal.asarray(x[::-1].copy(), device=device)
+    for fn, numpy in ((hal.maximum, np.maximum), (hal.minimum, np.minimum)):
+        np.testing.assert_array_equal(fn(a, swapped).numpy(), numpy(x, x[::-1]))
+    assert np.isnan(hal.max(a).numpy()) and np.isnan(hal.min(a).numpy())
+    flushed = hal.multiply(a[5:6], hal.asarray([1.0], device=device)).numpy()
+    assert flushed[0] == 0 and device.flushes_denormals, "declared, and so"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
+def test_integers_never_trap(device: Any, dtype: str) -> None:
+    low = np.iinfo(dtype).min
+    a = hal.asarray(np.array([low, 7, 0, 5], dtype), device=device)
+    b = hal.asarray(np.array([-1 if low else 1, 0, 0, 2], dtype), device=device)
+    with np.errstate(all="ignore"):
+        first = np.array([low], dtype) // np.array([-1 if low else 1], dtype)
+    assert hal.floor_divide(a, b).numpy().tolist() == [first[0], 0, 0, 2]
+    assert hal.remainder(a, b).numpy().tolist() == [0, 0, 0, 1]
+
+
+def test_fill(device: Any) -> None:
+    for dtype in ("float32", "bfloat16", "int64", "bool"):
+        out = hal.empty((3, 5), dtype=dtype, device=device)
+        hal.zeros_like(out) if hasattr(hal, "zeros_like") else None
+        assert hal.full((3, 5), 1, dtype=dtype, device=device).numpy().astype(int).sum() == 15
