@@ -23,6 +23,7 @@ struct Self {
   CublasLt blas = {};
   std::string blas_missing;  // why there is none; empty when there is
   std::string kernels;       // folder of the bundle
+  bool has_kernels = false;  // whether one is there
   void* nvrtc = nullptr;
   std::string nvrtc_missing;
   std::atomic<bool> forked{false};

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
+#include <fstream>
+
 #include "device.h"
 
 namespace hal::cuda {
@@ -55,6 +57,7 @@ void find_kernels(const anyhal_hello& hello, Self& self) {
   const char* driver = setting(hello, "driver");
   self.kernels = driver != nullptr ? driver + std::string("/kernels") : "";
   if (!is_folder(self.kernels.c_str())) self.kernels = own_folder() + "/kernels";
+  self.has_kernels = std::ifstream(self.kernels + "/copy.ptx").good();
   for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"})
     if (self.nvrtc == nullptr)
       self.nvrtc = open_library(setting(hello, "nvrtc"), file, &self.nvrtc_missing);

@@ -126,7 +126,7 @@ std::string kernels_missing(const Device& device) {
     return "its kernels need compute capability 8.0 and it has " +
            std::to_string(device.architecture / 10) + "." +
            std::to_string(device.architecture % 10);
-  if (device.self->nvrtc != nullptr || std::ifstream(device.self->kernels + "/copy.ptx")) return "";
+  if (device.self->nvrtc != nullptr || device.self->has_kernels) return "";
   return "its kernels are missing: " + device.self->kernels +
          " holds no bundle, and NVRTC, which would compile them, is not there (" +
          device.self->nvrtc_missing + "); pip install nvidia-cuda-nvrtc-cu12";

@@ -332,7 +332,11 @@ std::unique_ptr<Plan> prepare_op(Device& device, const Desc* desc) {
 }
 
 anyhal_status capabilities(const Self& self, void* value, uint64_t* bytes, anyhal_error* error) {
-  return table_of(self).capabilities(value, bytes, error);
+  const anyhal_status status = table_of(self).capabilities(value, bytes, error);
+  auto* rows = static_cast<anyhal_capability*>(value);
+  for (uint64_t i = 0; status == ANYHAL_STATUS_OK && i < *bytes / sizeof *rows; ++i)
+    rows[i].rank_max = kDims;
+  return status;
 }
 
 }  // namespace hal::cuda

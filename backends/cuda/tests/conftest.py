@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -90,6 +91,10 @@ def simulated(double_folder: Path) -> Iterator[Any]:
         hal.load_backend("cuda", instance=name, settings={"driver": str(double_folder)})
     assert device._state is not None
     yield hal.device(f"{name}:0")
+    driver = ctypes.CDLL(str(double_folder / "libcuda.so.1"))
+    driver.cuda_double_report.restype = ctypes.c_char_p
+    broken = Report.read(driver.cuda_double_report().decode()).violations
+    assert broken == [], broken
     hidden = [d for d in device._state.devices if d.startswith(f"{name}:")]
     for one in hidden:
         del device._state.devices[one]

@@ -43,6 +43,14 @@ def test_it_is_there_and_says_what_it_is(double: Double) -> None:
     assert "note on cuda:0: it is a simulated CUDA device" in done.stdout.replace("\n", " ")
 
 
+def test_the_double_keeps_a_log_of_its_calls(double: Double, tmp_path: Path) -> None:
+    log = tmp_path / "calls.log"
+    code = "import anyhal as hal; (hal.ones((4,), device='cuda:0') + 1).numpy()"
+    double.python(code, f"devices=sm_80; log={log}")
+    names = [line.split()[0] for line in log.read_text().splitlines()]
+    assert names.index("cuInit") < names.index("cuMemcpyAsync") < names.index("cuLaunchKernel")
+
+
 def test_no_driver(double: Double, tmp_path: Path) -> None:
     document = devices(double, ANYHAL_CUDA_DRIVER=str(tmp_path))
     assert "NVIDIA's driver is not there" in why_cuda_is_absent(document)

@@ -86,6 +86,19 @@ def test_two_devices_of_the_double_work_together(simulated: Any) -> None:
     np.testing.assert_array_equal(hal.add(b, b).numpy(), 4 * x)
 
 
+def test_a_product_there_and_attention_here(simulated: Any) -> None:
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((2, 16, 16)).astype(np.float32)
+    q = hal.asarray(x, device=simulated.name) @ hal.asarray(w, device=simulated.name)
+    assert q.device.name == simulated.name
+    here = hal.asarray(q, device="cpu:0").reshape(1, 2, 8, 16)
+    made = hal.attention(here, here, here, scale=0.25, causal="none")
+    there = q.reshape(1, 2, 8, 16)
+    same = hal.attention(there, there, there, scale=0.25, causal="none")
+    assert (made.device.name, same.device.name) == ("cpu:0", simulated.name)
+    np.testing.assert_allclose(made.numpy(), same.numpy(), rtol=2e-5, atol=2e-6)
+
+
 def test_producer_and_consumer_over_two_backends(simulated: Any) -> None:
     """A value goes round between the double and the processor; every step must be seen."""
     x = hal.asarray(np.zeros(300, np.float32), device=simulated.name)

@@ -161,9 +161,18 @@ def _loaded() -> _Loaded:
             state = _Loaded(found, {}, [])
             for record in found.backends:
                 if not record.hidden:
-                    _load(state, record, record.name, {})
+                    _load_found(state, record)
             _state = state
         return _state
+
+
+def _load_found(state: _Loaded, record: BackendRecord) -> None:
+    """Loads what discovery found; a backend without a device is no error, and is named."""
+    before = len(state.refused)
+    if _load(state, record, record.name, {}) or len(state.refused) > before:
+        return
+    sentence = f"backend {record.name!r} was loaded and found no device; connect one to use it"
+    state.refused.append(RefusedBackend(record.name, str(record.path), "devices", sentence))
 
 
 def _load(
@@ -184,9 +193,6 @@ def _load(
         stage = getattr(why, "stage", "devices")
         state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why)))
         return []
-    if not rows:
-        sentence = f"backend {instance!r} was loaded and found no device; connect one to use it"
-        state.refused.append(RefusedBackend(instance, str(record.path), "devices", sentence))
     made = []
     fingerprint = fingerprint_of(record.sha256, given)
     equipment = record.manifest is not None and record.manifest.test_equipment
