@@ -91,10 +91,10 @@ int main(int argument_count, char** arguments) {
   Plugin plugin(arguments[1]);
   plugin.start();
   const std::string type = "tensor<" + std::to_string(count) + "xf32>";
-  const std::string text = "module @anyhal {\n  func.func public @main(%a0: " + type + ", %a1: " +
-                           type + ") -> (" + type + ") {\n    %0 = \"stablehlo.add\"(%a0, %a1) : (" +
-                           type + ", " + type + ") -> " + type + "\n    \"func.return\"(%0) : (" +
-                           type + ") -> ()\n  }\n}\n";
+  const std::string text =
+      "module @anyhal {\n  func.func public @main(%a0: " + type + ", %a1: " + type + ") -> (" +
+      type + ") {\n    %0 = \"stablehlo.add\"(%a0, %a1) : (" + type + ", " + type + ") -> " + type +
+      "\n    \"func.return\"(%0) : (" + type + ") -> ()\n  }\n}\n";
   const uint64_t bytes = sizeof(float) * ones.size();
   Direct direct{plugin, compile(plugin, text), plugin.buffer_of(ones.data(), bytes),
                 plugin.buffer_of(ones.data(), bytes), plugin.buffer_of(ones.data(), bytes)};

@@ -3,7 +3,6 @@
 #include "program.h"
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "plugin.h"
@@ -130,7 +129,6 @@ uint64_t Executable::temp_bytes(const Plugin& plugin) const {
 }
 
 Executable compile(const Plugin& plugin, const std::string& text) {
-  if (getenv("DUMP")) fprintf(stderr, "%s\n", text.c_str());
   std::string code = text;  // the interface takes it as writable
   api::Args<api::Program> program;
   program->code = code.data();

@@ -339,7 +339,8 @@ def test_reprs_say_what_and_where() -> None:
         y = x + x
         assert repr(recorded) == f"Graph('{where.name}', recording, 1 calls so far)"
         assert repr(y).startswith(f"Array(f32[2,3,4], {where.name}, values not readable")
-    assert repr(recorded) == f"Graph('{where.name}', 1 calls recorded)"
+    assert repr(recorded) == f"Graph('{where.name}', 1 calls, {recorded.form})"
+    assert recorded.form in ("compiled", "recorded", "replayed")
     scope = hal.use(device=where, fallback="never")
     assert repr(scope) == f"use(device='{where.name}', fallback='never')"
     with scope:

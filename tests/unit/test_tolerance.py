@@ -233,3 +233,15 @@ def test_rounded_factors_are_covered_and_no_more() -> None:
     assert mismatch(product(8), want, strict, dtype("f32")) is not None
     assert mismatch(product(3), want, wider, dtype("f32")) is not None
     assert not np.any(rounded_factors(0, spec, (a, b)))
+
+
+def test_a_device_that_declares_it_may_flush_small_results_and_no_others() -> None:
+    def flushed(size: float, short: str) -> bool:
+        want, zero = np.array([size]), np.zeros(1)
+        return mismatch(zero, want, np.zeros(1), dtype(short), flushes=True) is None
+
+    assert flushed(1e-39, "f32") and flushed(-1e-39, "bf16") and flushed(1e-310, "f64")
+    assert not flushed(1.2e-38, "f32") and not flushed(1e-300, "f64")
+    assert not flushed(1e-6, "f16"), "f16 is computed in f32, where this is a normal number"
+    assert mismatch(np.zeros(1), np.array([1e-39]), np.zeros(1), F32) is not None
+    assert mismatch(np.array([2e-39]), np.array([1e-39]), np.zeros(1), F32, flushes=True)

@@ -117,8 +117,8 @@ Value hyperbolic(Text& text, const Value& x, bool odd) {
 // log1p(2|x| / (1 - |x|)) / 2 with the sign of x.
 Value atanh(Text& text, const Value& x) {
   const Value size = magnitude(text, x), one = text.number_like(1, x);
-  const Value ratio = text.binary("divide", text.binary("add", size, size),
-                                  text.binary("subtract", one, size));
+  const Value ratio =
+      text.binary("divide", text.binary("add", size, size), text.binary("subtract", one, size));
   const Value found =
       text.binary("multiply", text.unary("log_plus_one", ratio), text.number_like(0.5, x));
   const Value negative = text.compare("LT", x, text.number_like(0, x));

@@ -1,0 +1,78 @@
+"""Files of others that a backend opens: what the manifest names, and where they are looked for.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from anyhal import settings
+from anyhal.runtime import vendor
+from anyhal.runtime.manifest import ManifestError, PluginFiles, VendorLibrary, read_manifest
+
+HEAD = """
+name = "bridge"
+vendor = "test"
+library = "libbridge.so"
+abi = "0.2"
+licence = "none"
+summary = "test"
+"""
+VARIABLE = settings.PJRT_PLUGINS.name
+
+
+def manifest(tmp_path: Path, opens: str) -> PluginFiles | None:
+    file = tmp_path / "backend.toml"
+    file.write_text(HEAD + opens)
+    return read_manifest(file).opens
+
+
+def test_the_table_is_read_and_checked(tmp_path: Path) -> None:
+    good = '[opens]\nsetting = "s"\nvariable = "V"\npackages = [{ package = "p", file = "f.so" }]\n'
+    found = manifest(tmp_path, good)
+    assert found == PluginFiles("s", "V", "", (VendorLibrary("s", "p", "f.so"),))
+    assert manifest(tmp_path, "") is None
+    for bad, why in (
+        ('[opens]\nsetting = "s"\n', "variable"),
+        ('[opens]\nsetting = "s"\nvariable = "V"\npackages = ["p"]\n', "packages"),
+        ('[opens]\nsetting = "s"\nvariable = "V"\nwhere = "x"\n', "opens.where"),
+    ):
+        with pytest.raises(ManifestError, match=why):
+            manifest(tmp_path, bad)
+
+
+def test_the_variable_is_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = PluginFiles("s", VARIABLE, "no.such.group")
+    monkeypatch.setenv(VARIABLE, "/a/x.so:/b/y.so:/a/x.so")
+    assert vendor.plugin_paths(wanted) == ([Path("/a/x.so"), Path("/b/y.so")], [])
+    monkeypatch.setenv(VARIABLE, "none")
+    assert vendor.plugin_paths(wanted) == ([], [])
+
+
+def test_entry_points_give_paths_or_say_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Entry:
+        def __init__(self, name: str, value: object) -> None:
+            self.name, self.value = name, value
+
+        def load(self) -> object:
+            if isinstance(self.value, Exception):
+                raise self.value
+            return self.value
+
+    here = tmp_path / "plugin.so"
+    here.touch()
+    entries = [
+        Entry("b", lambda: str(here)),
+        Entry("a", here),
+        Entry("c", ImportError("no module")),
+        Entry("d", "plugin.so"),
+    ]
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(vendor.metadata, "entry_points", lambda group: entries)
+    paths, notes = vendor.plugin_paths(PluginFiles("s", VARIABLE, "group"))
+    assert paths == [here.resolve()]
+    assert len(notes) == 2 and "no module" in notes[0] and "no absolute path" in notes[1]
