@@ -28,7 +28,7 @@ rng = np.random.default_rng(0)
 x = rng.standard_normal((3, 300)).astype(np.float32)
 op = sys.argv[1]
 if op == "matmul":
-    shapes, want, arrays = [("float32", (20, 37)), ("float32", (37, 18)), ("float32", (20, 18))], None, []
+    shapes = [("float32", (20, 37)), ("float32", (37, 18)), ("float32", (20, 18))]
     a, b = x.ravel()[:740].reshape(20, 37), x.ravel()[100:766].reshape(37, 18)
     arrays, want = [a, b], a @ b
     plan = device.prepare(MATMUL, shapes, 2)
