@@ -23,11 +23,13 @@ LAYOUTS = ("dense", "offset", "gaps", "transposed", "negative")
 def devices() -> list[str]:
     """The devices of this machine that a whole family runs on.
 
-    A runtime with threads of its own compiles a kernel for each cell: minutes for a family. Its
-    backend's tests run a slice, and TEST_DEVICES=all brings it in here too.
+    A vendor's runtime with threads of its own compiles a kernel for each cell: minutes for a
+    family. Its backend's tests run a slice; TEST_DEVICES=vendors takes these devices, all takes
+    every one.
     """
-    everything = os.environ.get("TEST_DEVICES") == "all"
-    return [d.name for d in hal.devices() if everything or not d.fact.own_threads]
+    asked = os.environ.get("TEST_DEVICES", "")
+    wanted = {"all": (True, False), "vendors": (True,)}.get(asked, (False,))
+    return [d.name for d in hal.devices() if bool(d.fact.own_threads) in wanted]
 
 
 def modes(spec: OpSpec) -> tuple[str, ...]:

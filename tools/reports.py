@@ -74,6 +74,13 @@ _FAMILIES = (
         (*NATIVE, "src/anyhal", "tests/doubles"),
     ),
     Family(
+        "vendors",
+        "every op on every device whose vendor's runtime compiles as it goes",
+        ("env", "TEST_DEVICES=vendors", *_PYTEST, "tests/ops"),
+        (),
+        (*NATIVE, "src/anyhal", "tests/ops", "tests/device_runs.py"),
+    ),
+    Family(
         "dispatch",
         "what a small call costs, against NumPy in the same run",
         ("{python}", "benchmarks/dispatch.py", "--json"),

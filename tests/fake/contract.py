@@ -249,7 +249,8 @@ class Plan:
         attributes = (U32 * 6)(24, 0, fn, 0, axes, 0) if axes else (U32 * 4)(16, 0, fn, 0)
         self.desc = sized(
             OpDesc, op=op, op_version=1, input_count=inputs, operand_count=len(shapes),
-            operands=operands, attributes=c.cast(attributes, P), attributes_size=c.sizeof(attributes),
+            operands=operands, attributes=c.cast(attributes, P),
+            attributes_size=c.sizeof(attributes),
         )  # fmt: skip
         self._keep += [operands, attributes]
         plan, prepared = P(), c.POINTER(Prepared)()

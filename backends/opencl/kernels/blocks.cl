@@ -5,7 +5,10 @@ typedef DECODED Decoded;
 Decoded half_at(In p) { return (Decoded)vload_half(0, (__global const half*)p); }
 
 // 16 bytes of nibbles: the low ones are elements 0 to 15, the high ones 16 to 31.
-int nibble_of_32(In p, int e) { return e < 16 ? p[e] & 15 : p[e - 16] >> 4; }
+int nibble_of_32(In p, int e) {
+  const int byte = p[e & 15];
+  return e < 16 ? byte & 15 : byte >> 4;
+}
 
 Decoded decode_Q8_0(In p, int e) { return half_at(p) * (Decoded)(char)p[2 + e]; }
 Decoded decode_Q4_0(In p, int e) { return half_at(p) * (Decoded)(nibble_of_32(p + 2, e) - 8); }

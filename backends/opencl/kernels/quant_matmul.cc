@@ -6,7 +6,8 @@ namespace hal::opencl {
 namespace {
 
 enum Operand : uint32_t { kX, kW, kBias, kMultiplier, kResidual, kOut };
-constexpr size_t kLanes = 32;
+constexpr size_t kLanes = 32;    // items that share a column
+constexpr size_t kColumns = 16;  // of a group, where each item has its own
 
 // Twin of QuantProduct in quant_matmul.cl.
 struct QuantProduct {
@@ -84,13 +85,22 @@ void quant_matmul_plan(Builder& builder) {
   if (builder.present(kBias)) options.dtype("BIAS", builder.operand(kBias));
   if (builder.present(kMultiplier)) options.dtype("MULTIPLIER", multiplier);
   if (builder.present(kResidual)) options.dtype("RESIDUAL", residual);
+  const bool by_row = (builder.facts().type & kDeviceTypeCpu) != 0;
+  if (by_row) options.set("BY_ROW");
+  if (p.x == 1) options.set("X_DENSE");
   LaunchBuilder launch =
       builder.launch(std::string(kBlocksSource) + kQuantMatmulSource, "quant_matmul", options);
   launch.operand(kX).operand(kW).operand(kOut);
   for (uint32_t i : {kBias, kMultiplier, kResidual})
     if (builder.present(i)) launch.operand(i);
-  launch.walk(rows).value(p).run(
-      {static_cast<size_t>(p.n), static_cast<size_t>((p.m + at_once - 1) / at_once)}, {kLanes, 1});
+  launch.walk(rows).value(p);
+  const size_t n = static_cast<size_t>(p.n);
+  const size_t m = static_cast<size_t>((p.m + at_once - 1) / at_once);
+  if (by_row) {
+    launch.run({(n + kColumns - 1) / kColumns, m}, {kColumns, 1});
+  } else {
+    launch.run({n, m}, {kLanes, 1});
+  }
 }
 
 }  // namespace hal::opencl

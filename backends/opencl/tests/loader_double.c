@@ -13,9 +13,18 @@
 
 typedef void* handle;
 
+static int left = -1, bad_code; /* kernels until one fails; -1: count anew */
+static handle bad;
+static char told[64];
+
 static const char* lie(void) {
   const char* text = getenv("OPENCL_DOUBLE");
-  return text ? text : "";
+  if (!text) text = "";
+  if (strcmp(told, text) != 0) {
+    snprintf(told, sizeof(told), "%s", text);
+    left = -1;
+  }
+  return text;
 }
 
 int32_t clGetPlatformIDs(uint32_t count, handle* platforms, uint32_t* total) {
@@ -47,10 +56,6 @@ int32_t clGetDeviceInfo(handle device, uint32_t what, size_t bytes, void* value,
   return 0;
 }
 
-static int left = -1, bad_code;
-static handle bad;
-static char told[64];
-
 /* A failed kernel does not run, and its event ends with the code; what follows it goes on, as with
  * the drivers that this was seen on. */
 int32_t clEnqueueNDRangeKernel(handle queue, handle kernel, uint32_t rank, const size_t* offset,
@@ -62,10 +67,6 @@ int32_t clEnqueueNDRangeKernel(handle queue, handle kernel, uint32_t rank, const
       dlsym(RTLD_NEXT, "clEnqueueMarkerWithWaitList");
   int number = 0, code = 0;
   if (strcmp(lie(), "no memory") == 0) return -4;
-  if (strcmp(told, lie()) != 0) {
-    snprintf(told, sizeof(told), "%s", lie());
-    left = -1;
-  }
   if (sscanf(lie(), "fail %d %d", &number, &code) == 2 && left < 0) left = number;
   if (left <= 0 || --left != 0)
     return real(queue, kernel, rank, offset, global, local, count, wait, event);
@@ -84,6 +85,7 @@ int32_t clGetEventInfo(handle event, uint32_t what, size_t bytes, void* value, s
 }
 
 int32_t clReleaseEvent(handle event) {
+  lie();
   int32_t (*real)(handle) = dlsym(RTLD_NEXT, "clReleaseEvent");
   if (event == bad) bad = NULL;
   return real(event);

@@ -205,7 +205,7 @@ def _load(
 
 
 def _artefact_folder(backend: str) -> str:
-    """Where the core keeps what backends compile, for this user alone; "" when it cannot be made."""
+    """Where the core keeps what backends compile, for this user alone; "" when it cannot be."""
     folder = settings.cache_folder() / "artefacts" / backend
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

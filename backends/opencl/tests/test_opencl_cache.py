@@ -1,0 +1,56 @@
+"""Programs are built once per machine; a damaged or foreign entry is built again, never run.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys, numpy as np, anyhal as hal
+with hal.use(device=sys.argv[1]):
+    x = hal.asarray(np.arange(70, dtype=np.float32).reshape(7, 10))
+    assert (hal.add(x, x).numpy() == 2 * x.numpy()).all()
+    assert (hal.sum(x, axis=1).numpy() == x.numpy().sum(1)).all()
+device = hal.device(sys.argv[1])
+print(device.counter(3), device.counter(4))
+"""
+
+
+def counts(cl: str, folder: Path) -> tuple[int, int]:
+    """Programs built from source, and from the cache, by a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, cl],
+        env=os.environ | {"ANYHAL_CACHE": str(folder)},
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    built, cached = map(int, ran.stdout.split())
+    return built, cached
+
+
+@pytest.mark.parametrize("damage", ["bytes", "cut", "stale"])
+def test_programs_are_kept_and_damage_is_harmless(cl: str, tmp_path: Path, damage: str) -> None:
+    built, cached = counts(cl, tmp_path)
+    assert built > 0 and cached == 0
+    entries = sorted((tmp_path / "artefacts").glob("*.bin"))
+    assert len(entries) == built
+    again, cached = counts(cl, tmp_path)
+    assert again == 0 and cached > 0
+    for entry in entries:
+        data = bytearray(entry.read_bytes())
+        if damage == "bytes":
+            data[-20] ^= 0xFF
+        elif damage == "cut":
+            data = data[:-100]
+        else:  # another driver's: the key, which the file begins with, is another
+            data[20] ^= 1
+        entry.write_bytes(data)
+    again, cached = counts(cl, tmp_path)
+    assert again > 0 and cached == 0
+    assert counts(cl, tmp_path)[0] == 0  # and written anew
