@@ -87,9 +87,10 @@ int main(int argc, char** argv) {
     GOOD(hal_buffer_write(queue, buffers[i], 0, bytes, BYTES, error));
     free(bytes);
   }
+  constexpr int kMost = 16;  // operands of a call: 8 inputs and 5 outputs at most
   for (long n = 0; n < count; ++n) {
-    hal_tensor all[12];
-    const hal_tensor* operands[12];
+    hal_tensor all[kMost + 1];
+    const hal_tensor* operands[kMost];
     int32_t attributes[64];
     constexpr uint64_t kRows = sizeof hal::kOps / sizeof *hal::kOps;
     const hal::OpRow& row = hal::kOps[next(kRows)];
@@ -100,7 +101,7 @@ int main(int argc, char** argv) {
     hal_error error = {0, 0, ""};
     for (int32_t& word : attributes) word = (int32_t)(next(9) ? next(4) : next(0));
     attributes[0] = (int32_t)bytes, attributes[1] = next(50) ? 0 : 1;
-    plausible(all, 12);
+    plausible(all, kMost + 1);
     for (uint32_t i = 0; i < operand_count; ++i)
       operands[i] = next(i < row.required ? 90 : 3) ? &all[i] : NULL;
     for (uint64_t times = next(4); times > 2; --times) spoil(&all[next(operand_count + 1)]);

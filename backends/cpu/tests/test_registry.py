@@ -75,6 +75,10 @@ def check(cpu: Cpu, op: str, sample: Sample, layout: Callable[[Any], Any]) -> No
             left = left or any(map(sample.attrs.get, LEFT_ATTRS)) or inputs[5] is not None
         # Lines over several dims must lie like one dim.
         left |= op == "layer_norm" and layout is strided and sample.attrs.get("axes", 1) > 1
+        if op == "attention_backward":
+            left |= any(map(sample.attrs.get, ("window", "softcap")))
+            left |= any(x is not None for x in sample.inputs[6:])  # sinks, dlse
+        left |= op == "concat" and short not in ("q4_1", "q8_0") and isinstance(first, Blocks)
         left |= op == "quant_matmul" and sample.inputs[1].dtype.short not in ("q4_1", "q8_0")
         assert left and refused.status == UNSUPPORTED, refused
         return

@@ -74,8 +74,8 @@ class Tape:
 
     def _record(self, name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         inputs, attrs = _by_position(name, inputs, attrs)
-        listed = name in ("concat", "stack")
-        flat = tuple(inputs[0]) if listed and inputs else inputs
+        listed = name in ("concat", "stack") and inputs and isinstance(inputs[0], Iterable)
+        flat = tuple(inputs[0]) if listed else inputs  # anything else the call itself refuses
         needed = tuple(id(x) in self._live for x in flat)
         unbound = [key for key, x in attrs.items() if id(x) in self._live]
         if unbound or (any(needed) and attrs.get("out") is not None):
