@@ -110,6 +110,23 @@ def test_a_number_that_does_not_fit_is_refused(short: str, number: Any) -> None:
             call()
 
 
+def test_a_number_that_an_array_is_made_of_fits_too() -> None:
+    x = hal.ones((2,), dtype="f16")
+    for call in (
+        lambda: hal.full((2,), 1e300),
+        lambda: hal.full((2,), 100_000, dtype="f16"),
+        lambda: hal.asarray([[0.0, -1e39]]),
+        lambda: hal.asarray(10**39, dtype="bf16"),
+        lambda: x.set(65520),
+    ):
+        with pytest.raises(hal.InvalidArgumentError, match="does not fit"):
+            call()
+    assert hal.asarray([1e300, float("inf")], dtype="f64").numpy()[0] == 1e300
+    assert np.isinf(hal.asarray([float("inf")]).numpy()[0])
+    # What NumPy holds already is converted, as astype does it.
+    assert np.isinf(hal.asarray(np.array([1e300]), dtype="f32").numpy()[0])
+
+
 @pytest.mark.parametrize("short", ["f64", "f32", "f16", "bf16"])
 def test_infinities_and_what_rounds_are_numbers(short: str) -> None:
     x = hal.zeros((1,), dtype=short)

@@ -201,9 +201,26 @@ def _host_values(x: Any, want: object, who: str = "asarray") -> np.ndarray[Any, 
     _numbers(x, values, who)
     if values.dtype == np.float64 and isinstance(x, list | tuple):
         values = _not_rounded(x, values, want, who)
-    if values.dtype == np.float64:  # Python floats: the registry's default precision
-        return values.astype(np.float32) if want is None else values
-    return values
+    return _as_floats(values, want, who) if values.dtype.kind in "fiu" else values
+
+
+def _as_floats(values: np.ndarray[Any, Any], want: object, who: str) -> np.ndarray[Any, Any]:
+    """Python's numbers, which stay finite in the floats they become; float32 where none is asked
+    for. Arrays of NumPy are converted as they are."""
+    if want is None and values.dtype != np.float64:
+        return values
+    d = dtype("float32") if want is None else _dtype(want)
+    if d.kind != "float" or d.short in FP8:  # `_fitting` judges those
+        return values
+    with np.errstate(all="ignore"):
+        made = values.astype(d.numpy)
+    beyond = np.isfinite(values) & ~np.isfinite(made)
+    if beyond.any():
+        raise InvalidArgumentError(
+            f"{who}: the number {values[beyond].flat[0]} does not fit {d.name}; pass inf, or a"
+            " wider dtype"
+        )
+    return made if want is None else values
 
 
 def _not_rounded(
