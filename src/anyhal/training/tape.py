@@ -74,8 +74,8 @@ class Tape:
 
     def _record(self, name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         inputs, attrs = _by_position(name, inputs, attrs)
-        listed = name in ("concat", "stack") and inputs and isinstance(inputs[0], Iterable)
-        flat = tuple(inputs[0]) if listed else inputs  # anything else the call itself refuses
+        listed = name in ("concat", "stack")
+        flat = tuple(inputs[0]) if listed and _is_rows(inputs) else inputs
         needed = tuple(id(x) in self._live for x in flat)
         unbound = [key for key, x in attrs.items() if id(x) in self._live]
         if unbound or (any(needed) and attrs.get("out") is not None):
@@ -169,6 +169,10 @@ def _each(watched: Any) -> Sequence[Any]:
     return watched if isinstance(watched, list | tuple) else (None,)
 
 
+def _is_rows(inputs: tuple[Any, ...]) -> bool:
+    return bool(inputs) and isinstance(inputs[0], Iterable)
+
+
 def _by_position(
     name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -180,7 +184,7 @@ def _by_position(
     if spec is None:
         return inputs, rest
     if any(a.variadic for a in spec.inputs):
-        rows = bool(inputs) and isinstance(inputs[0], Iterable)  # else the call itself refuses
+        rows = _is_rows(inputs)  # else the call itself refuses
         return (list(inputs[0]), *inputs[1:]) if rows else inputs, rest
     placed = list(inputs)
     for n, arg in enumerate(spec.inputs):
