@@ -117,8 +117,6 @@ void use(State& s) {
   s.across = across_run<Sum>;
 }
 
-int64_t distance(int64_t stride) { return stride < 0 ? -stride : stride; }
-
 }  // namespace
 
 bool prepare_cumsum(Plan& plan) {
@@ -127,16 +125,16 @@ bool prepare_cumsum(Plan& plan) {
   const auto& attributes = plan.attribute<anyhal_attrs_cumsum>();
   make_lines(s.lines, x, out, positive_axis(attributes.axis, x.rank));
   s.exclusive = attributes.exclusive != 0;
+  // Lines that lie nearer to each other than the elements of one: those in a cache line together.
+  const Nest& outer = s.lines.outer;
+  s.side_by_side = outer.dims[outer.rank - 1] >= 8 &&
+                   outer.strides[1][outer.rank - 1] < s.lines.stride[1];
   for (int t = 0; t < 2; ++t) {
     s.shift[t] = 0;
     if (attributes.reverse == 0) continue;
     s.shift[t] = (s.lines.length - 1) * s.lines.stride[t];
     s.lines.stride[t] = -s.lines.stride[t];
   }
-  // Lines that lie nearer to each other than the elements of one: those in a cache line together.
-  const Nest& outer = s.lines.outer;
-  s.side_by_side = outer.dims[outer.rank - 1] >= 8 &&
-                   distance(outer.strides[1][outer.rank - 1]) < distance(s.lines.stride[1]);
   const uint32_t wide = is_float(x.dtype) ? ANYHAL_DTYPE_F64 : ANYHAL_DTYPE_I64;
   s.read = cast_of(x.dtype, wide);
   s.write = cast_of(wide, out.dtype);
