@@ -127,8 +127,8 @@ bool prepare_cumsum(Plan& plan) {
   s.exclusive = attributes.exclusive != 0;
   // Lines that lie nearer to each other than the elements of one: those in a cache line together.
   const Nest& outer = s.lines.outer;
-  s.side_by_side = outer.dims[outer.rank - 1] >= 8 &&
-                   outer.strides[1][outer.rank - 1] < s.lines.stride[1];
+  s.side_by_side =
+      outer.dims[outer.rank - 1] >= 8 && outer.strides[1][outer.rank - 1] < s.lines.stride[1];
   for (int t = 0; t < 2; ++t) {
     s.shift[t] = 0;
     if (attributes.reverse == 0) continue;
