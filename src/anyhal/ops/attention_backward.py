@@ -100,16 +100,19 @@ def decompose(
     rows = (batch, kv_heads, group * queries)
     factor = trace.constant(np.float32(attrs["scale"]), acc)
 
-    # Products see finite numbers only, so that nothing hidden can leak through 0 * NaN.
-    cleaned = (finite(trace, trace.cast(x, acc)) for x in (q, k, v, dout))
+    # Products over what is hidden see finite numbers only, so that nothing leaks through 0 * NaN.
+    # A score is of one query and one key: it is of what they hold, as in attention.
+    wide_q, wide_k, wide_v, wide_d = (trace.cast(x, acc) for x in (q, k, v, dout))
+    cleaned = (finite(trace, x) for x in (wide_q, wide_k, wide_v, wide_d))
     (qc, bad_q), (kc, bad_k), (vc, bad_v), (dc, bad_d) = cleaned
     qc = trace.binary("multiply", qc, factor)
+    raw_q = trace.binary("multiply", wide_q, factor)
 
     def grouped(x: Value, last: int) -> Value:
         """A dense [B, H, T, n] as [B, Hkv, g, T, n]."""
         return x.reshape(batch, kv_heads, group, queries, last)
 
-    scores = trace("matmul", grouped(qc, size), kc.expand_dims(2).mT())
+    scores = trace("matmul", grouped(raw_q, size), wide_k.expand_dims(2).mT())
     r = probabilities(trace, scores, kv_length, mask, sinks, attrs)
     zero = trace.constant(0, acc)
     p = trace("where", r.seen, r.p, zero)
@@ -291,6 +294,21 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield sample(f"hidden NaN in {name}", (*odd, np.array(2)), attrs)
         yield sample(f"NaN in {name} and a sink", (*odd, None, None, dlse[0, 0, :1]), attrs)
     yield sample("NaN mask", (d, q, k, v, np.array(2), np.full((1, 4), np.nan, np.float32)), attrs)
+    # Which rows take part is decided by the scores, as in attention.
+    none_seen, half_seen = np.zeros((1, 4), bool), np.array([[True, False, True, False]])
+    for value in (-np.inf, np.inf, np.nan):
+        ones, odd_q = np.ones_like(k), np.abs(q)
+        odd_q[0, 0, 2] = value
+        free = {"scale": 1.0, "causal": "none"}
+        yield sample(f"q {value}", (d, odd_q, ones, v), free)
+        yield sample(f"q {value}, softcap", (d, odd_q, ones, v), {**free, "softcap": 2.0})
+        yield sample(f"q {value}, -inf added", (d, odd_q, ones, v, None, low), free)
+        yield sample(f"q {value}, all hidden", (d, odd_q, ones, v, None, none_seen), free)
+        yield sample(f"q {value}, half hidden", (d, odd_q, ones, v, None, half_seen), free)
+        full = (d, odd_q, ones, v, None, low, dlse[0, 0, :1], dlse)
+        yield sample(f"q {value}, -inf added, a sink", full, free)
+        odd_k = -np.full_like(k, value)
+        yield sample(f"every key {value}", (d, np.abs(q), odd_k, v), free)
     for value in (1.5, -np.inf, np.nan):
         sink = np.array([value], np.float32)
         yield sample(f"hidden rows, sink {value}", (d, q, k, v, none, None, sink, dlse), attrs)
@@ -373,10 +391,11 @@ SPEC = OpSpec(
         *(a for a in attention.SPEC.attrs if a.name in ("window", "softcap")),
     ),
     dtypes={name: WIDE[name] for name in FLOATS},
-    special="what the mask, the length, the causal rule and the window hide has no part, NaN "
-    "included, and a row that sees nothing gives 0, to its sink dlse; a query that takes in "
-    "anything not finite makes NaN its dq, the dk and dv of every key that it sees and the dsinks "
-    "of its head; a kv_length outside 0..S is an error",
+    special="what a bool mask, the length, the causal rule and the window hide has no part, NaN "
+    "included; a float mask is added and hides nothing; a row that sees nothing, or only -inf "
+    "scores, gives 0, to its sink dlse; any other query that takes in anything not finite, its own "
+    "values included, makes NaN its dq, the dk and dv of every key that it sees and the dsinks of "
+    "its head; a kv_length outside 0..S is an error",
     aliasing="none",
     bound=NAME,
     source="the derivative of ONNX Attention, opset 23; Dao et al. 2022 (arXiv 2205.14135)",
