@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from anyhal.conformance.growth import growth
 from anyhal.conformance.tolerance import (
     _EXP_ROUNDINGS,
     _WIDE,
@@ -22,7 +23,6 @@ from anyhal.conformance.tolerance import (
     _exact,
     _named,
     _stored,
-    growth,
 )
 from anyhal.ops import _oracle, attention, paged_attention
 from anyhal.ops._attention import visible_keys
