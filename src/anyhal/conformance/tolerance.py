@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anyhal.conformance.growth import alike, constant, constant_products, growth
+from anyhal.conformance.growth import alike, constant, constant_products, growth, moments
 from anyhal.dtypes import DType, dtype
 from anyhal.ops import _oracle
 from anyhal.ops._spec import OpSpec
@@ -264,11 +264,8 @@ def _scatter_add(c: _Case) -> Any:
     target, updates = c.value(0), c.value(2)
     indices, axis = c.inputs[1], c.attrs["axis"]
     total = c.spec.reference(np.abs(target), indices, np.abs(updates), axis)
-    none = np.zeros_like(target)
-    hits, *sums = (
-        c.spec.reference(none, indices, x, axis)
-        for x in (np.ones_like(updates), updates, updates * updates)
-    )
+    none = np.zeros(target.shape)
+    hits, *sums = (c.spec.reference(none, indices, x, axis) for x in moments(updates))
     return _stored(c) + growth(hits + 1, one_number=alike(hits, *sums)) * c.acc.u * total
 
 
@@ -282,10 +279,8 @@ def _scatter(c: _Case) -> Any:
     if c.out.kind != "float" or reduction not in ("add", "multiply"):
         return _exact(c)
     x, updates, rest = c.value(0), c.value(2), (c.attrs["axis"], "add")
-    hits, *sums = (
-        c.spec.reference(np.zeros_like(x), c.inputs[1], terms, *rest)
-        for terms in (np.ones_like(updates), updates, updates * updates)
-    )
+    none = np.zeros(x.shape)
+    hits, *sums = (c.spec.reference(none, c.inputs[1], part, *rest) for part in moments(updates))
     total = np.abs(c.reference)
     if reduction == "add":
         total = c.spec.reference(np.abs(x), c.inputs[1], np.abs(updates), *rest)
@@ -300,9 +295,7 @@ def _cumsum(c: _Case) -> Any:
         return _exact(c)
     attrs = {k: c.attrs[k] for k in ("axis", "exclusive", "reverse")}
     x = c.value(0)
-    total, terms, *sums = (
-        c.spec.reference(part, **attrs) for part in (np.abs(x), np.ones_like(x), x, x * x)
-    )
+    total, terms, *sums = (c.spec.reference(part, **attrs) for part in (np.abs(x), *moments(x)))
     return _stored(c) + growth(terms, one_number=alike(terms, *sums)) * c.acc.u * total
 
 
