@@ -237,8 +237,7 @@ void run_rows(const State& s, const Head& head, int64_t h, int64_t first, int64_
   for (int64_t r = 0; r < rows; ++r) {
     const char* mask = s.has_mask ? head.at(s, kMask, h, first + r) : nullptr;
     float *weights = x.p + r * most, *slopes = x.ds + r * most;
-    if (bad[r] || head.any_bad_key)
-      score_again(s, head, h, first + r, limits[r], x, weights);
+    if (bad[r] || head.any_bad_key) score_again(s, head, h, first + r, limits[r], x, weights);
     bool alive = weigh(s, mask, limits[r], weights);
     differentiate_row(s, mask, limits[r], weights, slopes);
     for (int64_t j = limits[r]; j < most; ++j) weights[j] = slopes[j] = 0.0f;

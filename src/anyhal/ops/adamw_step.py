@@ -173,7 +173,9 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     nan = np.array([np.nan, 1, 2, 3], np.float32)
     yield Sample("NaN stays where it is", (one, one, one, nan, lr, step), usual)
     steep, none = np.array([2e19, -2e19, 1, 0], np.float32), 0 * one
-    yield Sample("a gradient whose square overflows", (one, none, none, steep, lr, np.array(1)), usual)
+    yield Sample(
+        "a gradient whose square overflows", (one, none, none, steep, lr, np.array(1)), usual
+    )
     deep = [x.astype(np.float64) for x in (one, none, none, steep)]
     deep[3] *= 1e135
     yield Sample("a gradient whose square overflows, f64", (*deep, lr, np.array(1)), usual)
