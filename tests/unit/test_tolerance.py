@@ -62,6 +62,17 @@ def test_equal_terms_have_the_worst_case_and_no_others(value: float) -> None:
     assert found is not None and found.startswith("2 of 6") and "[1, 0]" in found
 
 
+def test_equal_keys_have_the_worst_case() -> None:
+    keys = 3000
+    q, k, v = (np.full((1, 1, n, 8), 0.7, np.float32) for n in (2, keys, keys))
+    total = np.cumsum(np.full(keys, 0.7, np.float32))[-1] / np.float32(keys)
+    attrs = {"scale": 0.5, "causal": "none"}
+    assert judge("attention", (q, k, v), attrs, np.full_like(q, total)) is None
+    v[0, 0, 0] = 0.6
+    want = ops.lookup("attention").reference_outs(q, k, v, **attrs)[0]
+    assert judge("attention", (q, k, v), attrs, want * (1 + 1e-4)) is not None
+
+
 @pytest.mark.parametrize(
     ("op", "inputs", "attrs"),
     [

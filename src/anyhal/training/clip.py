@@ -16,8 +16,8 @@ def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
     the norm they had, as an array on their device; nothing waits for it.
 
     Gradients that share memory, or whose byte ranges meet, are refused. Squares are summed in f32
-    (f64 for f64); the norm is infinite from about 1e19 (1e154) on. An infinite norm makes finite gradients 0 and the others NaN, a norm of NaN makes
-    all of them NaN: check what is returned.
+    (f64 for f64); the norm is infinite from about 1e19 (1e154) on. An infinite norm makes finite
+    gradients 0 and the others NaN, a norm of NaN makes all of them NaN: check what is returned.
     """
     if not isinstance(grads, list | tuple) or any(not isinstance(g, Array) for g in grads):
         raise InvalidTypeError(
