@@ -1,4 +1,4 @@
-"""Ops of training and their random numbers against PyTorch, or NumPy's generator, in the same run.
+"""Ops of training, indices and random numbers against PyTorch, or NumPy, in the same run.
 SPDX-License-Identifier: Apache-2.0
 
     python benchmarks/ops.py [--json] [--rounds N] [--device NAME] [OP...]
@@ -22,6 +22,7 @@ from timing import Figure, show, threads
 import anyhal as hal
 
 ROWS, WIDTH, CLASSES, COUNT = 1024, 1024, 8192, 1 << 24
+INDEXED = 1 << 22
 Sides = tuple[str, str, Callable[[], Any], Callable[[], Any]]
 
 
@@ -47,6 +48,33 @@ def random_ops(device: str) -> Iterator[Sides]:
         *("random_integers", peer, lambda: hal.random_integers(key, low=0, high=1000, **count)),
         lambda: rng.integers(0, 1000, COUNT),
     )
+
+
+def index_ops(device: str) -> Iterator[Sides]:
+    """Slices of one element, where each index costs most, and running sums; NumPy's one thread."""
+    x, count = normal(INDEXED), INDEXED // 4
+    fourth = np.arange(0, INDEXED, 4)
+    places = np.random.default_rng(1).integers(0, INDEXED, count)
+    few, columns, table = places % WIDTH, np.arange(0, WIDTH, 2), x.reshape(-1, WIDTH)
+    sums, ones = np.zeros(WIDTH, np.float32), np.ones(count, np.float32)
+    hx, hf, hp, hw, hc, ht, hs, ho = (
+        hal.asarray(a, device=device) for a in (x, fourth, places, few, columns, table, sums, ones)
+    )
+    along: Any = {"axis": 0}
+    peer = "NumPy"
+    yield "take every 4th", peer, lambda: hal.take(hx, hf, **along), lambda: x[fourth]
+    yield "take at random", peer, lambda: hal.take(hx, hp, **along), lambda: x[places]
+    yield "take columns", peer, lambda: hal.take(ht, hc, axis=1), lambda: table[:, columns]
+    yield (
+        *("take_along_axis", peer, lambda: hal.take_along_axis(hx, hp, **along)),
+        lambda: np.take_along_axis(x, places, 0),
+    )
+    yield (
+        *("scatter_add", peer, lambda: hal.scatter_add(hs, hw, ho, **along)),
+        lambda: np.add.at(sums, few, ones),
+    )
+    yield "cumsum", peer, lambda: hal.cumsum(hx, **along), lambda: np.cumsum(x)
+    yield "cumsum of columns", peer, lambda: hal.cumsum(ht, **along), lambda: np.cumsum(table, 0)
 
 
 def both_sides(torch: Any, device: str) -> tuple[Callable[..., list[Any]], ...]:
@@ -151,7 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--device", default="cpu:0")
     chosen = parser.parse_args()
-    sides, torch = list(random_ops(chosen.device)), None
+    sides, torch = [*random_ops(chosen.device), *index_ops(chosen.device)], None
     details: dict[str, object] = {"threads": threads(), "numpy": np.__version__}
     try:
         torch = importlib.import_module("torch")

@@ -85,8 +85,10 @@ std::string artefact_path(void* context, const char* key) {
 
 anyhal_status service_cache_get(void* context, const char* key, void* data, uint64_t* bytes) {
   const std::string path = artefact_path(context, key);
+  std::error_code unknown;  // opening a pipe would wait for its writer
+  if (!bytes || !std::filesystem::is_regular_file(path, unknown)) return ANYHAL_STATUS_NOT_FOUND;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (path.empty() || !file || !bytes) return ANYHAL_STATUS_NOT_FOUND;
+  if (!file) return ANYHAL_STATUS_NOT_FOUND;
   // The file begins with the whole key, so that a hash collision is a miss and never wrong bytes.
   const uint64_t head = std::strlen(key) + 1, total = uint64_t(file.tellg());
   std::string seen(head, '\0');

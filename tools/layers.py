@@ -21,11 +21,12 @@ _INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 # `_core` is the compiled binding, `anyhal` the package's public names.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "printable": set(),
     "dtypes": {"errors"},
     "settings": {"errors"},
     "ops": {"errors", "dtypes"},
-    "routing": {"errors", "dtypes", "ops"},
-    "runtime": {"errors", "dtypes", "settings", "ops", "routing", "_core"},
+    "routing": {"errors", "printable", "dtypes", "ops"},
+    "runtime": {"errors", "printable", "dtypes", "settings", "ops", "routing", "_core"},
     # The known answers of the self-test are judged by the formulas of conformance.
     "dispatch": {
         *("errors", "dtypes", "settings", "ops", "routing", "runtime", "conformance", "_core"),
@@ -35,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "frontends": {"errors", "dtypes", "settings", "anyhal"},
     "training": {"errors", "anyhal", "_core"},
     "cli": {
-        *("errors", "dtypes", "settings", "ops", "routing", "runtime"),
+        *("errors", "printable", "dtypes", "settings", "ops", "routing", "runtime"),
         *("conformance", "frontends", "anyhal", "_core"),
     },
     "anyhal": {
@@ -50,6 +51,7 @@ MAY_IMPORT_LATE = {
 # Beside the standard library.
 MAY_IMPORT_OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
+    "printable": set(),
     "settings": set(),
     "dtypes": {"numpy", "ml_dtypes"},
     "ops": {"numpy", "ml_dtypes"},

@@ -318,6 +318,18 @@ Answer argmax(const Desc& d) {
              in_place(d, 0));
 }
 
+Answer cumsum(const Desc& d) {
+  Answer a = shape_of_call(d, 2, 2);
+  if (!a.yes()) return a;
+  if (!is_axis(sdk::attributes<anyhal_attrs_cumsum>(d).axis, operand(d, 0)))
+    return invalid(kBadAxis);
+  Answer dtype = kFloats.has(operand(d, 0).dtype)
+                     ? same_dtype(d, 0, 1)
+                     : require(sdk::kInts.has(output(d).dtype), ANYHAL_REASON_DTYPE,
+                               "the output must be an integer", 1);
+  return all(dtype, dims_equal(d, 0, 1), in_place(d, 0));
+}
+
 // Values and indices of the first `kept` elements along the axis; all of them when negative.
 Answer ordered(const Desc& d, int32_t axis, int64_t kept) {
   if (d.input_count != 1 || d.operand_count != 3) return invalid("the number of operands is wrong");
@@ -422,6 +434,8 @@ const sdk::Row kRows[] = {
      kExact},
     {ANYHAL_OP_ARGMAX, "argmax", 0, kNumbers, kHas<anyhal_attrs_argmax>, argmax, kByIsa, kOfPlan,
      kExact},
+    {ANYHAL_OP_CUMSUM, "cumsum", 0, kNumbers, kHas<anyhal_attrs_cumsum>, cumsum, kByIsa, kOfPlan,
+     kAlone, sdk::integers_exact},
     {ANYHAL_OP_CONCAT, "concat", 0, kJoined, kHas<anyhal_attrs_concat>, concat, kByIsa, kOfPlan,
      kExact},
     {ANYHAL_OP_TOPK, "topk", 0, kNumbers, kHas<anyhal_attrs_topk>, topk, kByIsa, kOfPlan, kExact},

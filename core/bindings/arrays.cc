@@ -1,10 +1,14 @@
 // Making arrays, views of arrays, and moving bytes between the host and a device.
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "core/bindings/array.hpp"
 #include "core/bindings/scope.hpp"
@@ -198,6 +202,23 @@ void upload(nb::handle h, nb::bytes data, bool fresh) {
   copy_bytes(queue, {a.data, a.buffer}, {staging.buffer->offset, staging.buffer}, bytes);
 }
 
+bool same_memory(const ArrayObject& a, const ArrayObject& b) {
+  return a.device() == b.device() &&
+         (a.device()->address_block || a.buffer->memory == b.buffer->memory);
+}
+
+// The places of two arrays whose bytes, from the first to the last, meet.
+std::optional<std::pair<size_t, size_t>> first_overlap(const std::vector<nb::handle>& arrays) {
+  for (size_t j = 0; j < arrays.size(); ++j) {
+    const ArrayObject& b = array_of(arrays[j]);
+    for (size_t i = 0; i < j; ++i) {
+      const ArrayObject& a = array_of(arrays[i]);
+      if (a.data < b.end && b.data < a.end && same_memory(a, b)) return std::pair(i, j);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void bind_arrays(nb::module_& m) {
@@ -212,11 +233,9 @@ void bind_arrays(nb::module_& m) {
   m.def("device_of", [](nb::handle h) { return array_of(h).device(); }, nb::rv_policy::reference);
   m.def("content_id", [](nb::handle h) { return array_of(h).buffer->content_id; });
   m.def("array_address", [](nb::handle h) { return array_of(h).data; });
-  m.def("same_memory", [](nb::handle x, nb::handle y) {
-    ArrayObject &a = array_of(x), &b = array_of(y);
-    return a.device() == b.device() &&
-           (a.device()->address_block || a.buffer->memory == b.buffer->memory);
-  });
+  m.def("same_memory",
+        [](nb::handle x, nb::handle y) { return same_memory(array_of(x), array_of(y)); });
+  m.def("first_overlap", &first_overlap, "arrays"_a);
   m.def("alignment",
         [](nb::handle h) { return uint32_t(1) << (array_of(h).word & kAlignmentMask); });
   m.def("block_range", [](nb::handle h) {

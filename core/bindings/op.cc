@@ -79,11 +79,12 @@ uint64_t attr_word(const AttrSlot& slot, PyObject* v, Parsed& p) {
   switch (slot.kind) {
     case 'f': {
       double d;
-      if (PyFloat_CheckExact(v)) {
+      if (PyFloat_Check(v)) {  // NumPy's float64 is one
         d = PyFloat_AS_DOUBLE(v);
       } else {
-        if (PyBool_Check(v) || is_array(v)) break;  // Python refuses them, also of a known plan
-        d = PyFloat_AsDouble(v);
+        // All else with __float__ (bools of NumPy, 0-d arrays) Python judges, also of a known plan.
+        if (!PyLong_CheckExact(v)) break;
+        d = PyLong_AsDouble(v);
         if (d == -1.0 && PyErr_Occurred()) break;
       }
       uint64_t bits;

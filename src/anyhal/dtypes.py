@@ -13,7 +13,7 @@ import numpy as np
 
 from anyhal.errors import InvalidArgumentError
 
-__all__ = ["ALL", "DType", "dtype"]
+__all__ = ["ALL", "DType", "dtype", "of_value"]
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,14 @@ _BY_VALUE = {d.value: d for d in ALL}
 _BY_NUMPY = {d.numpy: d for d in ALL if d.numpy is not None}
 
 
+def of_value(value: int) -> DType:
+    """The dtype with that number in the contract."""
+    return _BY_VALUE[value]
+
+
 def dtype(spec: object) -> DType:
-    """The dtype that `spec` names: a DType, a name ("float32", "f32"), a contract value, or
-    anything that `numpy.dtype` takes.
+    """The dtype that `spec` names: a DType, a name ("float32", "f32"), or anything that
+    `numpy.dtype` takes. The contract's numbers are no names; `of_value` reads them.
 
     Raises InvalidArgumentError with the nearest known name.
     """
@@ -82,11 +87,7 @@ def dtype(spec: object) -> DType:
         found = _BY_NAME.get(spec)
         if found is not None:
             return found
-    elif isinstance(spec, int) and not isinstance(spec, bool):
-        found = _BY_VALUE.get(spec)
-        if found is not None:
-            return found
-    elif spec is not None:
+    elif spec is not None and not isinstance(spec, int | np.generic | np.ndarray):
         try:
             found = _BY_NUMPY.get(np.dtype(spec).newbyteorder("="))  # type: ignore[call-overload]
         except Exception:  # NumPy asks the object itself, which may raise what it likes

@@ -2765,10 +2765,11 @@ def attention_backward(
                keys j <= p
     window     only keys with p - j < window are seen; 0 for all of them
     softcap    scores become softcap * tanh(score / softcap) before the mask; 0 for none
-    Special    what the mask, the length, the causal rule and the window hide has no part, NaN
-               included, and a row that sees nothing gives 0, to its sink dlse; a query that takes
-               in anything not finite makes NaN its dq, the dk and dv of every key that it sees and
-               the dsinks of its head; a kv_length outside 0..S is an error
+    Special    what a bool mask, the length, the causal rule and the window hide has no part, NaN
+               included; a float mask is added and hides nothing; a row that sees nothing, or only
+               -inf scores, gives 0, to its sink dlse; any other query that takes in anything not
+               finite, its own values included, makes NaN its dq, the dk and dv of every key that it
+               sees and the dsinks of its head; a kv_length outside 0..S is an error
     Aliasing   out may not overlap an input
     Bound      attention_backward of anyhal.conformance.tolerance
     Source     the derivative of ONNX Attention, opset 23; Dao et al. 2022 (arXiv 2205.14135)

@@ -2,6 +2,10 @@
 // With a second argument it also prepares an op of that name.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "anyhal/ops.h"
 #include "core/device.hpp"
@@ -11,7 +15,9 @@
 
 int main(int count, char** arguments) {
   try {
-    hal::Instance* instance = hal::load_instance(arguments[1], "tiny", {});
+    std::vector<std::pair<std::string, std::string>> settings;
+    if (const char* folder = std::getenv("CACHE_DIR")) settings.emplace_back("cache_dir", folder);
+    hal::Instance* instance = hal::load_instance(arguments[1], "tiny", settings);
     const auto devices = instance->list_devices();
     std::printf("loaded|%zu|%s\n", devices.size(), instance->build_id.c_str());
     for (const auto& device : devices)

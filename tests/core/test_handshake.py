@@ -5,8 +5,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import build
@@ -173,3 +176,26 @@ def test_a_library_that_lacks_a_symbol_is_refused_when_it_is_opened(
     assert (
         ran.returncode == 3 and ran.stdout.startswith("open|not_found|") and "nowhere" in ran.stdout
     )
+
+
+ODD_ARTEFACTS: dict[str, Callable[[Path], Any]] = {
+    "pipe": os.mkfifo,
+    "zeros without end": lambda path: path.symlink_to("/dev/zero"),
+    "empty": lambda path: path.touch(),
+    "other key": lambda path: path.write_bytes(b"kez\0kept\0"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD_ARTEFACTS)
+def test_what_is_no_artefact_is_made_anew(
+    driver: Path, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    monkeypatch.setenv("CACHE_DIR", str(cache))
+    assert load(driver, "CACHED", tmp_path)[1][1][1] == "made"
+    assert load(driver, "CACHED", tmp_path)[1][1][1] == "kept"
+    (kept,) = cache.iterdir()
+    kept.unlink()
+    ODD_ARTEFACTS[kind](kept)
+    assert load(driver, "CACHED", tmp_path)[1][1][1] == "made"

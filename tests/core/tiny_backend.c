@@ -39,6 +39,8 @@
 #define DISJOINT 31       /* offers 0.4 to 0.9 and chooses within */
 #define ODD_PREPARE 32    /* op_prepare answers a status that does not exist */
 
+#define CACHED 33 /* says in its device's name whether an artefact was kept */
+
 #ifndef CASE
 #define CASE RIGHT
 #endif
@@ -66,6 +68,13 @@ static anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, u
   infos[0].kinds = &kind;
   infos[0].kind_count = CASE == NO_KINDS ? 0 : 1;
   memcpy(infos[0].name, "Tiny", sizeof "Tiny");
+  if (CASE == CACHED) {
+    char kept[8] = "made";
+    uint64_t bytes = sizeof kept;
+    if (services->cache_get(services->context, "key", kept, &bytes) != ANYHAL_STATUS_OK)
+      services->cache_put(services->context, "key", "kept", 5);
+    memcpy(infos[0].name, kept, sizeof "kept");
+  }
   if (CASE == ENDLESS_TEXT) {
     memset(infos[0].name, 'x', sizeof infos[0].name);
     memset(infos[0].arch, 'y', sizeof infos[0].arch);

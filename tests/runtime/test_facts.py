@@ -164,6 +164,79 @@ def test_attributes_without_end(data: Any) -> None:
         deep = deep.pop()  # a list this deep is not freed by recursion everywhere
 
 
+def _set(*path: Any) -> Any:
+    *keys, last, value = path
+
+    def bend(data: Any) -> None:
+        for key in keys:
+            data = data[key]
+        data[last] = value
+
+    return bend
+
+
+_VERDICT = ("calls", 0, "candidates", 0, "verdicts", 0)
+_WANT = {"operand": 0, "layout": "dense", "alignment": 0}
+ESCAPE, HALF = "\x1b]0;title\x07", "\ud800"
+UNTRUE: dict[str, Any] = {
+    "a state": _set("devices", 0, "state", "wonderful"),
+    "a rank": _set("devices", 0, "rank", 1 << 31),
+    "negative memory": _set("devices", 0, "memory_bytes", -1),
+    "negative threads": _set("devices", 0, "own_threads", -1),
+    "one name twice": lambda data: data["devices"].append(data["devices"][0]),
+    "one answer twice": lambda data: data["calls"][0]["candidates"].append(
+        data["calls"][0]["candidates"][0]
+    ),
+    "a schema that is true": _set("schema", True),
+    "a negative cost": _set(*_VERDICT, 1, "cost_ns", -1),
+    "numerics": _set(*_VERDICT, 1, "numerics", "lies"),
+    "a support": _set(*_VERDICT, 1, "support", "maybe"),
+    "an operand too many": _set(*_VERDICT, 1, "operand", 3),
+    "an operand before all": _set(*_VERDICT, 1, "operand", -2),
+    "an op": _set(*_VERDICT, 0, "mat_mul"),
+    "a call": _set("calls", 0, "op", "mat_mul"),
+    "a layout": _set(*_VERDICT, 1, "wants", [{**_WANT, "layout": "round"}]),
+    "an alignment": _set(*_VERDICT, 1, "wants", [{**_WANT, "alignment": -1}]),
+    "a place": _set(*_VERDICT, 1, "wants", [{**_WANT, "operand": 3}]),
+    "negative bytes": _set("calls", 0, "operands", 0, "nbytes", -1),
+    "negative work": _set("calls", 0, "work", "flops", -1.0),
+    **{
+        f"{word!a} in {'.'.join(map(str, path))}": _set(*path, word)
+        for word in (ESCAPE, HALF, "a\nb", "\u202e")
+        for path in (
+            ("devices", 0, "name"),
+            ("devices", 0, "arch"),
+            ("devices", 0, "note"),
+            ("devices", 0, "memory_kinds", 0),
+            ("notes", slice(0, 0)),
+            ("calls", 0, "device"),
+            ("calls", 0, "attrs", "out_dtype"),
+            ("calls", 0, "operands", 0, "text"),
+            (*_VERDICT, 1, "text"),
+            (*_VERDICT, 1, "reason"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("kind", UNTRUE)
+def test_facts_that_cannot_be(data: Any, kind: str) -> None:
+    bent = json.loads(json.dumps(data))
+    replay.from_data(bent, "straight.json")
+    UNTRUE[kind](bent)
+    with pytest.raises(hal.InvalidArgumentError, match="reading facts from bent") as refusal:
+        replay.from_data(bent, "bent.json")
+    assert str(refusal.value).isprintable()
+
+
+def test_what_a_vendor_says_is_written_printable_and_read_again() -> None:
+    from anyhal.routing.facts import DeviceFact, Facts
+
+    said = Facts((DeviceFact("cpu:0", "cpu", arch=ESCAPE + HALF, note="two\nlines"),))
+    (read,) = replay.from_data(replay.to_data(said, []), "it").facts.devices
+    assert (read.arch, read.note) == (r"\x1b]0;title\x07\ud800", r"two\nlines")
+
+
 def test_a_device_that_is_not_in_it_is_refused(data: Any) -> None:
     recording = replay.from_data(data, "it")
     assert replay.decide_again(recording, CALLS[0], "cpu").choice == "cpu:0"

@@ -231,6 +231,33 @@ def test_a_known_plan_takes_no_more_than_a_new_one(eps: Any) -> None:
 ONE_EACH = {getattr(functions, n).spec.name: n for n in functions.__all__}.values()
 
 
+NUMERIC, LISTS = ("i64", "ints", "axis", "axes", "f32"), ("ints", "axes")
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_only_numbers_are_numbers_with_and_without_a_known_plan(name: str) -> None:
+    for known in (False, True):
+        op, operands, options = sample(name)
+        if known:
+            op(*operands, **options)
+        for a in (a for a in op.spec.attrs if a.kind in NUMERIC and a.name in options):
+            for wrong in (True, np.True_, np.array(True), np.array(1), np.array(0.5), hal.ones(())):
+                op, operands, options = sample(name)
+                # Where a tuple is taken, also as an element of one.
+                for value in (wrong, (wrong,), [wrong]) if a.kind in LISTS else (wrong,):
+                    with pytest.raises(hal.InvalidArgumentError, match=a.name):
+                        op(*operands, **{**options, a.name: value})
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    x = hal.ones((2, 3))
+    for eps in (np.float64(1.0), np.float32(1.0), np.float16(1.0), np.int8(1), 1):
+        for _ in range(2):
+            assert (
+                hal.rms_norm(x, None, eps=eps).numpy() == hal.rms_norm(x, eps=1.0).numpy()
+            ).all()
+
+
 @pytest.mark.parametrize("name", ONE_EACH)
 def test_ops(name: str) -> None:
     for what, call in spoiled(lambda: sample(name)):

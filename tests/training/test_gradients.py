@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,40 @@ def test_a_rule_meets_central_differences(case: Case) -> None:
     for device in devices():
         for got, want in zip(gradients(case, device), wanted, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-8, err_msg=device)
+
+
+def emptied(inputs: tuple[Any, ...]) -> Iterator[list[Any]]:
+    """The operands with a size of the first 0 there, at that place of all, wherever it stands."""
+    first = next(x for x in inputs if lives(x))
+    for axis, n in enumerate(first.shape):
+        cut = (slice(None),) * axis + (slice(0),)
+        yield [x[cut] if x is first else x for x in inputs]
+        beside = [isinstance(x, np.ndarray) and x.shape[axis : axis + 1] == (n,) for x in inputs]
+        yield [x[cut] if also else x for also, x in zip(beside, inputs, strict=True)]
+        arrays = [isinstance(x, np.ndarray) for x in inputs]
+        yield [
+            x[tuple(slice(0 if m == n else m) for m in x.shape)] if array else x
+            for array, x in zip(arrays, inputs, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c[0])
+def test_what_is_empty_has_a_gradient_of_its_shape(case: Case) -> None:
+    name, inputs, attrs = case
+    for given in emptied(inputs):
+        arrays = place(tuple(given), devices()[0])
+        try:
+            apply(hal, name, arrays, attrs)
+        except hal.HalError:
+            continue  # the op itself refuses it
+        watched = [a for a, x in zip(arrays, given, strict=True) if lives(x)]
+        tape = Tape(watched)
+        parts = [tape.sum(out) for out in apply(tape, name, arrays, attrs)]
+        loss = parts[0]
+        for part in parts[1:]:
+            loss = tape.add(loss, part)
+        for g, a in zip(tape.gradients(loss), watched, strict=True):
+            assert g.shape == a.shape
 
 
 @pytest.mark.parametrize("name", STEPS)

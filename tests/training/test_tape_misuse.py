@@ -112,6 +112,31 @@ def test_gradients_share_no_memory_and_can_be_clipped() -> None:
     assert np.linalg.norm(flat[0].numpy()) == pytest.approx(1, rel=1e-5)
 
 
+def test_what_shares_memory_is_not_clipped_twice() -> None:
+    a, b = made(6), made(3)
+    before = a.numpy().copy()
+    for grads in ([a, b, a], [a, a[1:3]], [b, a[:4], a[3:]]):
+        with pytest.raises(hal.InvalidArgumentError, match="share memory"):
+            clip_grad_norm(grads, 0.1)
+    np.testing.assert_array_equal(a.numpy(), before)
+    clip_grad_norm([a[:3], a[3:]], 0.1)
+    assert np.linalg.norm(a.numpy()) == pytest.approx(0.1, rel=1e-5)
+
+
+@pytest.mark.parametrize(("short", "uses"), [("float16", 4000), ("bfloat16", 400)])
+def test_gradients_of_short_floats_are_added_in_f32(short: str, uses: int) -> None:
+    """At half that many, adding 1 in the dtype itself changes nothing any more."""
+    p = hal.astype(hal.ones((2,)), dtype=short)
+    for inner in (False, True):  # what is used often need not be what is watched
+        tape = Tape([p])
+        y = tape.multiply(p, 1.0) if inner else p
+        total = tape.multiply(y, 1.0)
+        for _ in range(1, uses):
+            total = tape.add(total, tape.multiply(y, 1.0))
+        (g,) = tape.gradients(tape.sum(total))
+        assert g.dtype == short and g.astype("float32").numpy().tolist() == [float(uses)] * 2
+
+
 def test_both_forms_of_permute_dims() -> None:
     y = made(2, 3)
     tape = Tape([y])

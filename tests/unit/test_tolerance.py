@@ -50,6 +50,55 @@ def one_zero(a: Any, b: Any) -> Any:
     return out
 
 
+@pytest.mark.parametrize("value", [0.7, 1 / 3])
+def test_equal_terms_have_the_worst_case_and_no_others(value: float) -> None:
+    """Roundings of equal terms repeat, so that no kernel without blocks meets what is true of
+    others; who has just one other term among them is held to that again."""
+    a = np.full((3, 3000), value, np.float32)
+    b = np.full((3000, 2), 1 + value, np.float32)
+    assert judge("matmul", (a, b), {}, sequential(a, b)) is None
+    a[1] = RNG.permutation(np.linspace(0.5, 1.5, 3000).astype(np.float32))
+    found = judge("matmul", (a, b), {}, np.matmul(a, b, dtype=np.float64) * (1 + 2e-5))
+    assert found is not None and found.startswith("2 of 6") and "[1, 0]" in found
+
+
+def test_equal_keys_have_the_worst_case() -> None:
+    keys = 3000
+    q, k, v = (np.full((1, 1, n, 8), 0.7, np.float32) for n in (2, keys, keys))
+    total = np.cumsum(np.full(keys, 0.7, np.float32))[-1] / np.float32(keys)
+    attrs = {"scale": 0.5, "causal": "none"}
+    assert judge("attention", (q, k, v), attrs, np.full_like(q, total)) is None
+    v[0, 0, 0] = 0.6
+    want = ops.lookup("attention").reference_outs(q, k, v, **attrs)[0]
+    assert judge("attention", (q, k, v), attrs, want * (1 + 1e-4)) is not None
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs"),
+    [
+        ("reduce", lambda x: (x,), {"fn": "sum", "axis": (0,), "keepdims": False}),
+        ("embedding_backward", lambda x: (x, np.zeros(len(x), int)), {"rows": 2}),
+        ("scatter_add", lambda x: (np.zeros_like(x[:2]), np.zeros(len(x), int), x), {"axis": 0}),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_rows_added_in_order_meet_the_bound(op: str, inputs: Any, attrs: Any, kind: Any) -> None:
+    spec = ops.lookup(op)
+    for n in (300, 100_000):
+        x = np.full((n, 2), kind(1 / 3))
+        given = inputs(x)
+        want = np.asarray(spec.reference(*given, **attrs))
+        got = np.zeros(want.shape, kind)
+        got.reshape(-1, 2)[0] = np.cumsum(x, axis=0)[-1]
+        out = dtype(kind)
+        assert mismatch(got, want, bound(spec.bound, spec, given, attrs, want, out), out) is None
+        x[::2] *= kind(0.9)  # no longer one number
+        given = inputs(x)
+        want = np.asarray(spec.reference(*given, **attrs))
+        off = want * (1 + 0.2 * n * np.finfo(kind).eps) if n > 300 else want * (1 + 1e-4)
+        assert mismatch(off, want, bound(spec.bound, spec, given, attrs, want, out), out)
+
+
 MUTANTS: dict[str, Callable[[Any, Any], Any]] = {
     "all zero": lambda a, b: np.zeros((a.shape[0], b.shape[1]), np.float32),
     "one element zero": one_zero,

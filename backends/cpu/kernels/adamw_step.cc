@@ -21,7 +21,7 @@ struct State {
 template <class C>
 struct Step {
   C beta1, rest1, beta2, rest2;
-  C first, second;  // 1 - beta^step
+  C first, second_root;  // 1 - beta^step, and the root of that
   C eps, decay, rate;
 };
 
@@ -42,8 +42,8 @@ C root(C x) {
 template <class C>
 inline void update(const Step<C>& c, C& p, C& m, C& v, C g) {
   m = m * c.beta1 + g * c.rest1;
-  v = v * c.beta2 + g * g * c.rest2;
-  C change = m / c.first / (root<C>(v / c.second) + c.eps);
+  v = v * c.beta2 + g * (g * c.rest2);  // in this order since g * g may overflow
+  C change = m / c.first / (root<C>(v) / c.second_root + c.eps);
   change = c.decay != C(0) ? change + p * c.decay : change;  // inf * 0 is no decay
   p = p - change * c.rate;
 }
@@ -108,7 +108,7 @@ Step<C> step_of(const State& s, char* const* data) {
           static_cast<C>(s.beta[1]),
           static_cast<C>(1 - s.beta[1]),
           static_cast<C>(-__builtin_expm1(count * s.log_beta[0])),
-          static_cast<C>(-__builtin_expm1(count * s.log_beta[1])),
+          static_cast<C>(__builtin_sqrt(-__builtin_expm1(count * s.log_beta[1]))),
           static_cast<C>(s.eps),
           static_cast<C>(s.decay),
           static_cast<C>(rate)};

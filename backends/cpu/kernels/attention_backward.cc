@@ -2,7 +2,8 @@
 // a time. SPDX-License-Identifier: Apache-2.0
 //
 // Products see finite numbers only, so that nothing hidden leaks through 0 · NaN; what held another
-// value makes NaN of the query's gradient and of those of the keys that it sees, at the end.
+// value makes NaN of the query's gradient and of those of the keys that it sees, at the end. Scores
+// are of what was there, as in attention: a row with only scores of -inf takes no part.
 #include "gemm.h"
 #include "lines.h"
 #include "visible.h"
@@ -157,9 +158,9 @@ bool hidden(const State& s, const char* mask, int64_t key) {
 bool weigh(const State& s, const char* mask, int64_t limit, float* p) {
   const float lowest = -__builtin_inff();
   for (int64_t j = 0; s.has_mask && j < limit; ++j) {
-    float bias = hidden(s, mask, j) ? lowest : 0.0f;
+    float bias = 0.0f;
     if (!s.bool_mask) s.read(mask + j * s.stride[kMask][3], 0, 1, &bias);
-    p[j] += bias;
+    p[j] = hidden(s, mask, j) ? lowest : p[j] + bias;
   }
   float top = highest_of(p, limit);
   bool alive = top != lowest;
@@ -172,6 +173,19 @@ bool weigh(const State& s, const char* mask, int64_t limit, float* p) {
   for (int64_t j = 0; j < limit; ++j) p[j] = p[j] / sum;
   for (int64_t j = 0; s.bool_mask && j < limit; ++j) p[j] = hidden(s, mask, j) ? 0.0f : p[j];
   return true;
+}
+
+// The scores of one row with keys up to `limit` again, of what was there before copy_finite.
+void score_again(const State& s, const Head& head, int64_t h, int64_t row, int64_t limit,
+                 const Scratch& x, float* scores) {
+  float *q = x.dq, *k = x.dq + s.size;  // not yet in use
+  s.read(head.at(s, kQ, h, row), s.stride[kQ][3], s.size, q);
+  for (int64_t j = 0; j < limit; ++j) {
+    s.read(head.at(s, kK, head.kv_head, j), s.stride[kK][3], s.size, k);
+    float sum = 0.0f;
+    for (int64_t i = 0; i < s.size; ++i) sum += q[i] * s.scale * k[i];
+    scores[j] = sum;
+  }
 }
 
 // ds = p (dp - Σ p dp), in place of dp.
@@ -223,6 +237,7 @@ void run_rows(const State& s, const Head& head, int64_t h, int64_t first, int64_
   for (int64_t r = 0; r < rows; ++r) {
     const char* mask = s.has_mask ? head.at(s, kMask, h, first + r) : nullptr;
     float *weights = x.p + r * most, *slopes = x.ds + r * most;
+    if (bad[r] || head.any_bad_key) score_again(s, head, h, first + r, limits[r], x, weights);
     bool alive = weigh(s, mask, limits[r], weights);
     differentiate_row(s, mask, limits[r], weights, slopes);
     for (int64_t j = limits[r]; j < most; ++j) weights[j] = slopes[j] = 0.0f;

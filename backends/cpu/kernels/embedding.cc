@@ -46,7 +46,7 @@ void copy_row(const State& s, char* from, char* to) {
 anyhal_status run(const Plan& plan, char* const* data, char*, anyhal_error* error) {
   const State& s = plan.get_state<State>();
   const Tensor &ids = plan.input(1), &out = plan.output();
-  anyhal_status status = check_indices(ids, data[1], s.vocabulary, error);
+  anyhal_status status = check_indices(plan.team, ids, data[1], s.vocabulary, error);
   if (status != ANYHAL_STATUS_OK || s.width == 0) return status;
   split_range(plan.team, s.count, kParallelGrain / s.width, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)

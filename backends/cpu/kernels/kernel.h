@@ -123,6 +123,7 @@ using Prepare = bool (*)(Plan& plan);
   X(embedding, EMBEDDING)                           \
   X(cache_append, CACHE_APPEND)                     \
   X(argmax, ARGMAX)                                 \
+  X(cumsum, CUMSUM)                                 \
   X(concat, CONCAT)                                 \
   X(sort, SORT)                                     \
   X(topk, TOPK)                                     \

@@ -3,6 +3,7 @@
 //
 // f16 and bf16 accumulate in an f32 copy in the workspace and are rounded once.
 #include "indexing.h"
+#include "rows.h"
 
 namespace hal::cpu::HAL_CPU_ISA {
 namespace {
@@ -11,10 +12,10 @@ struct State {
   Nest whole;   // target and out (or its f32 copy)
   Nest slice;   // updates and out of one index
   Nest finish;  // f32 copy and out
+  Nest picks;   // where updates begin and indices, in order of the indices
   Inner copy, add, back;
-  int64_t count, limit;
+  int64_t limit;
   int64_t axis_stride;  // bytes, of what is added into
-  uint32_t axis;
   bool wide;
 };
 
@@ -103,21 +104,50 @@ bool choose(State& s, uint32_t dtype) {
   }
 }
 
+// Elements [begin, end) of all slices.
+struct Part {
+  const State* state;
+  char* sum;
+  int64_t begin, end;
+};
+
+template <class Index>
+void add_slices(const void* context, char* const* p, const int64_t* strides, int64_t n) {
+  const Part& part = *static_cast<const Part*>(context);
+  const State& s = *part.state;
+  const int64_t apart[] = {0, 0};
+  for (int64_t i = 0; i < n; ++i) {
+    Index index;
+    memcpy(&index, p[1] + i * strides[1], sizeof(index));
+    char* const ends[] = {p[0] + i * strides[0],
+                          part.sum + static_cast<int64_t>(index) * s.axis_stride};
+    if (s.slice.count == 1)
+      s.add(nullptr, ends, apart, 1);
+    else
+      walk_nest(s.slice, ends, part.begin, part.end, s.add, nullptr);
+  }
+}
+
 anyhal_status run(const Plan& plan, char* const* data, char* workspace, anyhal_error* error) {
   const State& s = plan.get_state<State>();
-  const Tensor &indices = plan.input(1), &updates = plan.input(2);
-  anyhal_status status = check_indices(indices, data[1], s.limit, error);
+  const Tensor& indices = plan.input(1);
+  anyhal_status status = check_indices(plan.team, indices, data[1], s.limit, error);
   if (status != ANYHAL_STATUS_OK) return status;
   char* sum = s.wide ? workspace : data[3];
   if (s.wide || data[0] != data[3]) {
     char* const ends[] = {data[0], sum};
     run_nest(plan, s.whole, ends, s.copy, nullptr);
   }
-  for (int64_t i = 0; i < s.count && s.slice.count > 0; ++i) {
-    int64_t at = offset_of(updates, s.axis, s.axis + indices.rank, i);
-    char* const ends[] = {data[2] + at, sum + index_at(indices, data[1], i) * s.axis_stride};
-    walk_nest(s.slice, ends, 0, s.slice.count, s.add, nullptr);
-  }
+  // Every thread takes all indices, in order, and a part of their slices.
+  int64_t grain = s.picks.count == 0 ? 0 : kParallelGrain / s.picks.count;
+  bool wide_index = indices.dtype == ANYHAL_DTYPE_I64;
+  split_range(plan.team, s.slice.count, grain < 64 ? 64 : grain, 16,
+              [&](int64_t begin, int64_t end) {
+                Part part = {&s, sum, begin, end};
+                char* const ends[] = {data[2], data[1], data[1]};
+                walk_nest(s.picks, ends, 0, s.picks.count,
+                          wide_index ? add_slices<int64_t> : add_slices<int32_t>, &part);
+              });
   if (s.wide) {
     char* const ends[] = {sum, data[3]};
     run_nest(plan, s.finish, ends, s.back, nullptr);
@@ -132,8 +162,7 @@ bool prepare_scatter_add(Plan& plan) {
   s = {};
   const Tensor &target = plan.input(0), &indices = plan.input(1), &updates = plan.input(2);
   if (!choose(s, target.dtype)) return false;
-  int32_t axis = plan.attribute<anyhal_attrs_scatter_add>().axis;
-  s.axis = static_cast<uint32_t>(axis < 0 ? axis + static_cast<int32_t>(target.rank) : axis);
+  uint32_t axis = positive_axis(plan.attribute<anyhal_attrs_scatter_add>().axis, target.rank);
   Tensor sum = plan.output();
   if (s.wide) {
     sum.dtype = ANYHAL_DTYPE_F32;
@@ -148,14 +177,13 @@ bool prepare_scatter_add(Plan& plan) {
   }
   const Tensor* whole[] = {&target, &sum};
   make_nest(s.whole, whole, 2);
-  s.axis_stride = sum.strides[s.axis] * element_bytes(sum.dtype);
-  s.limit = target.dims[s.axis];
-  s.count = element_count(indices);
+  s.axis_stride = sum.strides[axis] * element_bytes(sum.dtype);
+  s.limit = target.dims[axis];
   Tensor from = updates, to = sum;
   from.rank = to.rank = sum.rank - 1;
   for (uint32_t d = 0; d < to.rank; ++d) {
-    uint32_t source = d < s.axis ? d : d + indices.rank;
-    uint32_t into = d < s.axis ? d : d + 1;
+    uint32_t source = d < axis ? d : d + indices.rank;
+    uint32_t into = d < axis ? d : d + 1;
     from.dims[d] = updates.dims[source];
     from.strides[d] = updates.strides[source];
     to.dims[d] = sum.dims[into];
@@ -163,6 +191,9 @@ bool prepare_scatter_add(Plan& plan) {
   }
   const Tensor* slice[] = {&from, &to};
   make_nest(s.slice, slice, 2);
+  const Tensor starts = dims_of(updates, axis, axis + indices.rank), order = row_major(indices);
+  const Tensor* picks[] = {&starts, &indices, &order};
+  make_nest(s.picks, picks, 3);
   plan.run = run;
   plan.kernel = "scatter in order";
   plan.library = "";

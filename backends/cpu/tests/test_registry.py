@@ -20,7 +20,7 @@ from anyhal.ops._spec import Blocks, OpSpec, Sample
 UNSUPPORTED = 2
 # The rich ops that this backend has a kernel for; all others are refused and decompose.
 FUSED = ("matmul_epilogue", "quant_matmul", "attention", "rms_norm", "softmax", "rope")
-FUSED += ("embedding", "cache_append", "argmax", "concat", "sort", "topk")
+FUSED += ("embedding", "cache_append", "argmax", "concat", "sort", "topk", "cumsum")
 FUSED += ("layer_norm", "log_softmax", "cross_entropy", "adamw_step", "attention_backward")
 FUSED += ("softmax_backward", "log_softmax_backward", "cross_entropy_backward")
 FUSED += ("rms_norm_backward", "layer_norm_backward")

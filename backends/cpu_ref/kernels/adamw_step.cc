@@ -33,7 +33,7 @@ void step(const Call& call) {
   const double count = static_cast<double>(number);
   // 1 - beta^step without cancellation.
   const double first = -std::expm1(count * std::log(b1));
-  const double second = -std::expm1(count * std::log(b2));
+  const double second_root = std::sqrt(-std::expm1(count * std::log(b2)));
   sdk::Odometer<4> walk;
   for (uint32_t d = 0; d < param.rank; ++d)
     walk.add(param.dims[d], {param.strides[d], m.strides[d], v.strides[d], grad.strides[d]});
@@ -45,7 +45,7 @@ void step(const Call& call) {
     const double g = value_of(call.view<const T>(kGrad).data()[walk.at(3)]);
     const double new_mean = b1 * value_of(mean) + (1 - b1) * g;
     const double new_square = b2 * value_of(square) + (1 - b2) * g * g;
-    double change = new_mean / first / (std::sqrt(new_square / second) + eps);
+    double change = new_mean / first / (std::sqrt(new_square) / second_root + eps);
     if (decay != 0) change += decay * value_of(p);
     p = sdk::convert<T>(value_of(p) - rate * change);
     mean = static_cast<Wide<T>>(new_mean);

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from anyhal.cli.terminal import encode_all, printable
 from anyhal.errors import HalError, InvalidArgumentError
 
 __all__ = ["main"]
@@ -66,7 +67,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from anyhal.cli.version import lines
 
-        print("\n".join(lines()))
+        print("\n".join(map(printable, lines())))
         raise typer.Exit()
 
 
@@ -85,6 +86,7 @@ def _options(
 
 
 def _run(arguments: list[str]) -> int:
+    encode_all()
     try:
         status = _app(arguments)(args=arguments, prog_name="anyhal", standalone_mode=False)
         _flush()  # a full disk or a closed pipe shows here, not after the exit status
@@ -132,4 +134,4 @@ def _output_failed(error: OSError) -> bool:
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # a full or closed stderr: the status still says it
-        print("anyhal: " + " ".join(text.split()), file=sys.stderr)
+        print("anyhal: " + printable(" ".join(text.split())), file=sys.stderr)

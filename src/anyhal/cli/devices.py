@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from anyhal.cli.terminal import cells, escape, printable
 from anyhal.routing.facts import DeviceFact, Facts
 from anyhal.routing.policy import rank_devices
 
@@ -40,7 +41,7 @@ def devices(
     if write_registry:
         from anyhal.runtime.registry import write_registry as write
 
-        print(write(registry, allow or ()))
+        print(printable(str(write(registry, allow or ()))))
         return
     if registry is not None or allow:
         raise typer.BadParameter("--registry and --allow go with --write-registry")
@@ -87,7 +88,6 @@ def _device(fact: DeviceFact, rows: dict[str, list[dict[str, Any]]]) -> dict[str
 def _print_devices(facts: Facts) -> None:
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -95,9 +95,7 @@ def _print_devices(facts: Facts) -> None:
     for ranked in rank_devices(facts):
         fact = ranked.device
         table.add_row(
-            fact.name,
-            fact.state,
-            escape(fact.arch),
+            *cells(fact.name, fact.state, fact.arch),
             f"{fact.memory_bytes / 2**30:.1f} GiB",
             escape(ranked.reason),
             style="bold" if ranked.reason.startswith("chosen") else None,
@@ -105,10 +103,10 @@ def _print_devices(facts: Facts) -> None:
     if facts.devices:
         console.print(table)
     else:
-        console.print(f"no device; searched {', '.join(facts.searched) or 'nowhere'}")
+        console.print(escape(f"no device; searched {', '.join(facts.searched) or 'nowhere'}"))
     for fact in facts.devices:
         if fact.note:
-            console.print(f"note on {fact.name}: {escape(fact.note)}", highlight=False)
+            console.print(escape(f"note on {fact.name}: {fact.note}"), highlight=False)
     for note in facts.notes:
         console.print(f"note: {escape(note)}", highlight=False, style="yellow")
     for refused in facts.refused:
@@ -121,14 +119,14 @@ def _print_capabilities(name: str, rows: Sequence[dict[str, Any]]) -> None:
     from rich.table import Table
 
     if not rows:
-        Console().print(f"{name} declares nothing; it is asked op by op", highlight=False)
+        Console().print(escape(f"{name} declares nothing; it is asked op by op"), highlight=False)
         return
-    table = Table(box=box.SIMPLE, title=name, title_justify="left")
+    table = Table(box=box.SIMPLE, title=escape(name), title_justify="left")
     table.add_column("op", no_wrap=True)
     table.add_column("dtypes", ratio=1)
     table.add_column("limits", ratio=1)
     for row in rows:
-        table.add_row(row["op"], " ".join(row["dtypes"]), ", ".join(_limits(row)))
+        table.add_row(*cells(row["op"], " ".join(row["dtypes"]), ", ".join(_limits(row))))
     Console().print(table)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from anyhal.cli.terminal import cells, escape
 from anyhal.errors import InvalidArgumentError
 from anyhal.routing.explain import as_dict
 from anyhal.routing.facts import Decision, cost_text
@@ -120,7 +121,6 @@ def _read_facts(path: Path) -> Any:
 def _print(decision: Decision) -> None:
     from rich import box
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     console = Console()
@@ -140,7 +140,7 @@ def _print(decision: Decision) -> None:
             answer, style = escape(f"{refusal.reason}: {refusal.sentence}"), "dim"
         known = candidate.accepts and candidate.cost_ns
         cost = [cost_text(candidate.cost_ns) if known else "-"] * priced
-        table.add_row(*where, candidate.device.state, answer, *cost, style=style)
+        table.add_row(*cells(*where, candidate.device.state), answer, *cost, style=style)
     console.print(table)
     if decision.work is not None:
         console.print(
@@ -150,12 +150,14 @@ def _print(decision: Decision) -> None:
         library = f" of {kernel.library}" if kernel.library else ""
         often = f", {times} times" if times > 1 else ""
         console.print(
-            f"runs {kernel.op}: kernel {kernel.kernel or 'not named'}{library},"
-            f" {kernel.numerics} numerics{often}",
+            escape(
+                f"runs {kernel.op}: kernel {kernel.kernel or 'not named'}{library},"
+                f" {kernel.numerics} numerics{often}"
+            ),
             highlight=False,
         )
     for copy in decision.copies:
-        console.print(_copy_line(copy), highlight=False)
+        console.print(escape(_copy_line(copy)), highlight=False)
 
 
 def _copy_line(copy: Any) -> str:

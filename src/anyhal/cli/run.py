@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anyhal.cli.terminal import printable
 from anyhal.errors import HalError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -145,9 +146,6 @@ def _run(options: Options) -> None:
     from anyhal.routing.policy import rank_devices
     from anyhal.runtime.device import facts as known_devices
 
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
     # An unknown device should not cost a download first.
     places = rank_devices(known_devices())
     device = None if options.every_device else _pick(options)
@@ -376,8 +374,12 @@ def _turns(first: str | None) -> Iterator[str]:
             yield line
 
 
+_JOINERS = "\u200c\u200d"  # of letters and emoji: text, not control
+
+
 def _write(text: str) -> None:
-    sys.stdout.write(text)
+    # A model may write what drives a terminal.
+    sys.stdout.write(printable(text, keep="\n\t" + _JOINERS))
     sys.stdout.flush()
 
 

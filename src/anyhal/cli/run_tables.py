@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from anyhal.cli.terminal import cells, escape
 
 if TYPE_CHECKING:
     from anyhal.cli.run import Outcome
@@ -88,8 +89,8 @@ def every_device(rows: list[DeviceRow]) -> None:
         table.add_column(heading, justify="right")
     table.add_column("why it would (not) be chosen", overflow="fold")
     for row in rows:
-        cells = (row.device, row.backend, row.state, row.identical, row.prefill, row.decode)
-        table.add_row(*cells, escape(row.why))
+        shown = (row.device, row.backend, row.state, row.identical, row.prefill, row.decode)
+        table.add_row(*cells(*shown, row.why))
     _console(sys.stdout).print(table)
 
 
@@ -109,8 +110,9 @@ def who_ran_what(outcome: Outcome) -> None:
         decomposed = sum(row["calls"] for row in rows if row["decomposed"])
         calls = sum(row["calls"] for row in rows)
         timed = [row["time_ms"] for row in rows if row["time_ms"] is not None]
-        cells = (device, backend, state, ops, f"{decomposed} calls" if decomposed else "none")
-        table.add_row(*cells, str(calls), f"{sum(timed):.1f}" if timed else _NOT_TIMED)
+        shown = (device, backend, state, ops, f"{decomposed} calls" if decomposed else "none")
+        time = f"{sum(timed):.1f}" if timed else _NOT_TIMED
+        table.add_row(*cells(*shown, calls, time))
     console = _console(sys.stderr)
     console.print(table)
     console.print(
@@ -122,7 +124,7 @@ def who_ran_what(outcome: Outcome) -> None:
 
 def routes_by_op(outcome: Outcome) -> None:
     """Every route of the run, slowest first, on stderr."""
-    table = Table(title=f"routes on {outcome.device}", title_justify="left")
+    table = Table(title=escape(f"routes on {outcome.device}"), title_justify="left")
     for heading in ("op", "backend", "device", "state", "decomposed"):
         table.add_column(heading)
     for heading in ("calls", "time ms", "µs per call"):
@@ -132,13 +134,9 @@ def routes_by_op(outcome: Outcome) -> None:
         times = (_NOT_TIMED, "-")
         if time_ms is not None:
             times = (f"{time_ms:.1f}", f"{1000 * time_ms / row['calls']:.1f}")
-        cells = (row["op"], row["backend"], row["device"], row["state"])
-        table.add_row(
-            *cells,
-            "yes" if row["decomposed"] else "no",
-            str(row["calls"]),
-            *times,
-        )
+        shown = (row["op"], row["backend"], row["device"], row["state"])
+        decomposed = "yes" if row["decomposed"] else "no"
+        table.add_row(*cells(*shown, decomposed, row["calls"], *times))
     _console(sys.stderr).print(table)
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from anyhal.conformance.tolerance import _EXP_ROUNDINGS, _WIDE, BOUNDS, ULPS, _Case, _stored, growth
+from anyhal.conformance.growth import alike, constant, growth, moments
+from anyhal.conformance.tolerance import _EXP_ROUNDINGS, _WIDE, BOUNDS, ULPS, _Case, _stored
 from anyhal.ops import _oracle, cross_entropy
 from anyhal.ops._attention import visible_keys
 
@@ -158,18 +159,25 @@ def _norm_backward(c: _Case, centred: bool) -> Any:
     return _stored(c) + _norm_input(c, g, x, centred)
 
 
+def _row_growth(terms: Any) -> Any:
+    """The growth of sums over rows."""
+    n = terms.size // max(terms.shape[-1], 1)
+    return growth(n, one_number=alike(n, _rows(terms), _rows(terms * terms)))
+
+
 def _norm_weight(c: _Case, centred: bool) -> Any:
-    d, u = np.abs(c.value(0)), c.acc.u
+    d, u = c.value(0), c.acc.u
     if d.size == 0:
         return _stored(c)
     _, unit, _, off = _norm_error(c, c.value(1), centred)
-    rows = d.size // d.shape[-1]
-    return _stored(c) + (growth(rows) + 2) * u * _rows(d * np.abs(unit)) + _rows(d * off)
+    terms = d * unit
+    steps = _row_growth(terms) + 2
+    return _stored(c) + steps * u * _rows(np.abs(terms)) + _rows(np.abs(d) * off)
 
 
 def _norm_bias(c: _Case) -> Any:
-    d = np.abs(c.value(0))
-    return _stored(c) + growth(d.size // max(d.shape[-1], 1)) * c.acc.u * _rows(d)
+    d = c.value(0)
+    return _stored(c) + _row_growth(d) * c.acc.u * _rows(np.abs(d))
 
 
 def _over_channels(x: Any) -> Any:
@@ -182,9 +190,15 @@ def _beside(v: Any, x: Any) -> Any:
     return v.reshape(-1, *(1,) * (x.ndim - 2))
 
 
+def _channel_growth(terms: Any) -> Any:
+    """The growth of sums over all but axis 1."""
+    n = terms.size // max(terms.shape[1], 1)
+    return growth(n, one_number=alike(n, _over_channels(terms), _over_channels(terms * terms)))
+
+
 def _channel_sum(c: _Case) -> Any:
-    d = np.abs(c.value(0))
-    return _stored(c) + growth(d.size // max(d.shape[1], 1)) * c.acc.u * _over_channels(d)
+    d = c.value(0)
+    return _stored(c) + _channel_growth(d) * c.acc.u * _over_channels(np.abs(d))
 
 
 def _group_rows(c: _Case) -> tuple[Any, bool]:
@@ -204,24 +218,30 @@ def _group_backward(c: _Case) -> Any:
 
 
 def _group_weight(c: _Case) -> Any:
-    d, u = np.abs(c.value(0)), c.acc.u
+    d, u = c.value(0), c.acc.u
     if d.size == 0:
         return _stored(c)
     rows, added = _group_rows(c)
     _, unit, _, off = _norm_error(c, rows, True, added)
-    unit, off = np.abs(unit).reshape(d.shape), off.reshape(d.shape)
-    terms = d.size // d.shape[1]
-    summed = (growth(terms) + 2) * u * _over_channels(d * unit)
-    return _stored(c) + summed + _over_channels(d * off)
+    terms, off = d * unit.reshape(d.shape), off.reshape(d.shape)
+    summed = (_channel_growth(terms) + 2) * u * _over_channels(np.abs(terms))
+    return _stored(c) + summed + _over_channels(np.abs(d) * off)
+
+
+def _batch_away(c: _Case) -> tuple[Any, Any]:
+    """(t - mean, t)."""
+    x, mean, residual = c.value(1), c.value(2), c.value(5)
+    t = x if residual is None else x + residual
+    return t - _beside(mean, x), t
 
 
 def _batch_parts(c: _Case) -> tuple[Any, Any, Any, Any]:
     """(|dout|, |weight|, r, |t - mean| and what rounding of t adds to it in units of u)."""
-    d, x, mean, variance, weight, residual = (c.value(i) for i in range(6))
-    t = x if residual is None else x + residual
+    d, _, mean, variance, weight, residual = (c.value(i) for i in range(6))
     scale = 1 / np.sqrt(variance + _WIDE(np.float32(c.attrs["eps"])))
     weight = np.ones_like(mean) if weight is None else np.abs(weight)
-    away = np.abs(t - _beside(mean, x))
+    away, t = _batch_away(c)
+    away = np.abs(away)
     return np.abs(d), weight, scale, (away, 0 * away if residual is None else np.abs(t))
 
 
@@ -241,7 +261,7 @@ def _batch_mean(c: _Case) -> Any:
     if d.size == 0:
         return _stored(c)
     total = _over_channels(d) * weight * scale
-    relative = growth(d.size // d.shape[1]) + _BATCH_ROUNDINGS
+    relative = _channel_growth(c.value(0)) + _BATCH_ROUNDINGS
     return _stored(c) + relative * c.acc.u * total + c.acc.theta * (scale + 1)
 
 
@@ -250,7 +270,7 @@ def _batch_sum(c: _Case) -> tuple[Any, Any]:
     d, _, scale, (away, rounded) = _batch_parts(c)
     size = _over_channels(d * away) * scale
     terms = d.size // max(d.shape[1], 1)
-    relative = growth(terms) + _BATCH_ROUNDINGS + 2
+    relative = _channel_growth(c.value(0) * _batch_away(c)[0]) + _BATCH_ROUNDINGS + 2
     off = c.acc.u * (relative * size + _over_channels(d * rounded) * scale)
     return size, off + terms * c.acc.theta
 
@@ -350,10 +370,11 @@ def _attention_side(c: _Case, name: str, rows: str) -> Any:
 
 
 def _embedding_backward(c: _Case) -> Any:
-    d, ids, rows = np.abs(c.inputs[0]), c.inputs[1], c.attrs["rows"]
-    total = c.spec.reference(d, ids, rows=rows)
-    hits = c.spec.reference(np.ones(d.shape), ids, rows=rows)
-    return _stored(c) + growth(hits + 1) * c.acc.u * total
+    d, ids, rows = c.value(0), c.inputs[1], c.attrs["rows"]
+    total, hits, *sums = (
+        c.spec.reference(part, ids, rows=rows) for part in (np.abs(d), *moments(d))
+    )
+    return _stored(c) + growth(hits + 1, one_number=alike(hits, *sums)) * c.acc.u * total
 
 
 def _conv_backward(c: _Case, i: int) -> Any:
@@ -362,7 +383,10 @@ def _conv_backward(c: _Case, i: int) -> Any:
     d, x, w = (np.abs(c.inputs[i]) for i in range(3))
     total = c.spec.reference(d, x, w, **c.attrs)[i]
     n = w.size // max(w.shape[1] * c.attrs["groups"], 1) if i == 0 else d.size // max(d.shape[1], 1)
-    return _stored(c) + growth(n) * c.acc.u * total + n * c.acc.theta
+    # The sums are of dout and w, of dout and x, and of dout.
+    factors = (c.inputs[0], *((c.inputs[2],), (c.inputs[1],), ())[i])
+    steps = growth(n, one_number=all(constant(x) for x in factors))
+    return _stored(c) + steps * c.acc.u * total + n * c.acc.theta
 
 
 def _moments(c: _Case) -> tuple[Any, Any, Any, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from anyhal.conformance.growth import alike, constant, constant_products, growth, moments
 from anyhal.dtypes import DType, dtype
 from anyhal.ops import _oracle
 from anyhal.ops._spec import OpSpec
@@ -104,12 +105,6 @@ class _Case:
         return None if x is None else _oracle.wide(x).astype(_WIDE)
 
 
-def growth(n: int | Any, data: str = "any") -> Any:
-    """How many u a sum of n terms may be off, per sum of magnitudes: 8 for mean-zero data, else the
-    probabilistic 2 + 2 sqrt(n)."""
-    return 8.0 if data == "mean_zero" else 2 + 2 * np.sqrt(n)
-
-
 def _stored(c: _Case) -> Any:
     """One rounding to the output dtype."""
     form = _FORMATS[c.out.short]
@@ -164,10 +159,11 @@ def _reduce(c: _Case) -> Any:
         return _exact(c)
     x = c.value(0)
     n = max(1, x.size // max(1, np.size(c.reference)))
+    over = {"axis": c.attrs["axis"], "keepdims": c.attrs["keepdims"]}
+    steps = growth(n, one_number=constant(x, **over))
     if fn == "prod":
-        return _stored(c) + growth(n) * c.acc.u * np.abs(c.reference)
-    total = np.sum(np.abs(x), axis=c.attrs["axis"], keepdims=c.attrs["keepdims"])
-    error = growth(n) * c.acc.u * total
+        return _stored(c) + steps * c.acc.u * np.abs(c.reference)
+    error = steps * c.acc.u * np.sum(np.abs(x), **over)
     if fn == "mean":  # and one more rounding for the division
         error = error / n + c.acc.u * np.abs(c.reference)
     return _stored(c) + error
@@ -176,7 +172,8 @@ def _reduce(c: _Case) -> Any:
 def _product(c: _Case, a: Any, b: Any, data: str = "any") -> Any:
     """The error of a @ b in the accumulation dtype."""
     n = a.shape[-1]
-    return growth(n, data) * c.acc.u * np.matmul(np.abs(a), np.abs(b)) + n * c.acc.theta
+    steps = growth(n, data, constant_products(a, b))
+    return steps * c.acc.u * np.matmul(np.abs(a), np.abs(b)) + n * c.acc.theta
 
 
 def _contraction(c: _Case) -> Any:
@@ -187,8 +184,9 @@ def _contraction(c: _Case) -> Any:
 
 def _grouped_matmul(c: _Case) -> Any:
     # The contraction's, group by group.
+    same = constant(c.value(0), axis=1, keepdims=True) & constant(c.value(2))
     x, w = np.abs(c.value(0)), np.abs(c.value(2))
-    error = growth(x.shape[1]) * c.acc.u * c.spec.reference(x, c.inputs[1], w)
+    error = growth(x.shape[1], one_number=same) * c.acc.u * c.spec.reference(x, c.inputs[1], w)
     return _stored(c) + error + x.shape[1] * c.acc.theta
 
 
@@ -227,7 +225,8 @@ def _conv(c: _Case) -> Any:
     rest = {k: v for k, v in c.attrs.items() if k != "activation"}
     terms = w.size // max(1, w.shape[0] if c.spec.name == "conv" else w.shape[1] * rest["groups"])
     magnitude = c.spec.reference(np.abs(x), np.abs(w), **rest)
-    error = growth(terms) * c.acc.u * magnitude + terms * c.acc.theta
+    steps = growth(terms, one_number=constant(x) & constant(w))
+    error = steps * c.acc.u * magnitude + terms * c.acc.theta
     if bias is not None:
         bias = np.reshape(bias, (-1, *(1,) * (x.ndim - 2)))
     return _finished(c, c.spec.reference(x, w, **rest), error, bias, None, residual)
@@ -236,7 +235,8 @@ def _conv(c: _Case) -> Any:
 def _avg_pool(c: _Case) -> Any:
     magnitude = c.spec.reference(np.abs(c.value(0)), **c.attrs)
     terms = int(np.prod(c.attrs["kernel"]))
-    return _stored(c) + growth(terms) * c.acc.u * magnitude + c.acc.u * np.abs(c.reference)
+    steps = growth(terms, one_number=constant(c.value(0)))
+    return _stored(c) + steps * c.acc.u * magnitude + c.acc.u * np.abs(c.reference)
 
 
 def _resize(c: _Case) -> Any:
@@ -269,8 +269,9 @@ def _scatter_add(c: _Case) -> Any:
     target, updates = c.value(0), c.value(2)
     indices, axis = c.inputs[1], c.attrs["axis"]
     total = c.spec.reference(np.abs(target), indices, np.abs(updates), axis)
-    hits = c.spec.reference(np.zeros_like(target), indices, np.ones_like(updates), axis)
-    return _stored(c) + growth(hits + 1) * c.acc.u * total
+    none = np.zeros(target.shape)
+    hits, *sums = (c.spec.reference(none, indices, x, axis) for x in moments(updates))
+    return _stored(c) + growth(hits + 1, one_number=alike(hits, *sums)) * c.acc.u * total
 
 
 def _named(c: _Case, name: str) -> Any:
@@ -283,11 +284,12 @@ def _scatter(c: _Case) -> Any:
     if c.out.kind != "float" or reduction not in ("add", "multiply"):
         return _exact(c)
     x, updates, rest = c.value(0), c.value(2), (c.attrs["axis"], "add")
-    hits = c.spec.reference(np.zeros_like(x), c.inputs[1], np.ones_like(updates), *rest)
+    none = np.zeros(x.shape)
+    hits, *sums = (c.spec.reference(none, c.inputs[1], part, *rest) for part in moments(updates))
     total = np.abs(c.reference)
     if reduction == "add":
         total = c.spec.reference(np.abs(x), c.inputs[1], np.abs(updates), *rest)
-    return _stored(c) + growth(hits + 1) * c.acc.u * total
+    return _stored(c) + growth(hits + 1, one_number=alike(hits, *sums)) * c.acc.u * total
 
 
 _EXP_ROUNDINGS = 2 * ULPS["exp"]  # an ulp is up to 2u
@@ -297,9 +299,9 @@ def _cumsum(c: _Case) -> Any:
     if c.out.kind != "float":
         return _exact(c)
     attrs = {k: c.attrs[k] for k in ("axis", "exclusive", "reverse")}
-    total = c.spec.reference(np.abs(c.value(0)), **attrs)
-    terms = c.spec.reference(np.ones_like(c.value(0)), **attrs)
-    return _stored(c) + growth(terms) * c.acc.u * total
+    x = c.value(0)
+    total, terms, *sums = (c.spec.reference(part, **attrs) for part in (np.abs(x), *moments(x)))
+    return _stored(c) + growth(terms, one_number=alike(terms, *sums)) * c.acc.u * total
 
 
 def _random_normal(c: _Case) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 
 from anyhal import _core
 from anyhal.dispatch.selftest import cell_refusal
-from anyhal.dtypes import dtype
-from anyhal.errors import UnsupportedError
+from anyhal.dtypes import of_value
+from anyhal.errors import OutOfMemoryError, UnsupportedError
 from anyhal.ops import lookup
 from anyhal.ops._record import pack
 from anyhal.ops._spec import OpSpec, TensorSpec, describe
@@ -81,8 +81,8 @@ class _Native:
                 break
         if not verdict.accepts:
             return verdict
-        main = next((o[0] for o in self.operands if not o[4] & _ABSENT), 0)
-        wrong = cell_refusal(device, self.spec, dtype(main), self.words(verdict.numerics))
+        main = next(o[0] for o in self.operands if not o[4] & _ABSENT)
+        wrong = cell_refusal(device, self.spec, of_value(main), self.words(verdict.numerics))
         return Verdict("no", "policy", text=wrong) if wrong else verdict
 
     def _ask(self, device: Device, numerics: str) -> Verdict:
@@ -227,8 +227,26 @@ class _Expansion:
     def _inner(self, spec: OpSpec, call: Call) -> None:
         assert spec.decompose is not None
         inner = Trace(lookup, temps=self.trace.temps, constants=self.trace.constants)
-        spec.decompose_outs(inner, call.inputs, call.attrs, call.outs)
+        _trace(inner, spec, call.inputs, call.attrs, call.outs)
         self.expand(inner.calls)
+
+
+def _trace(
+    trace: Trace,
+    spec: OpSpec,
+    inputs: Sequence[Value | None],
+    attrs: Mapping[str, Any],
+    outs: tuple[Value | None, ...],
+) -> None:
+    """Writes the decomposition; what takes host memory in it is its constants."""
+    try:
+        spec.decompose_outs(trace, inputs, dict(attrs), outs)
+    except MemoryError as why:
+        shown = " ".join(describe(None if v is None else v.spec) for v in inputs)
+        raise OutOfMemoryError(
+            f"{spec.name} {shown}: the constants of its decomposition do not fit the host's memory"
+            f" ({str(why) or 'no more'}); use smaller sizes"
+        ) from None
 
 
 def _targets(input_count: int, outs: OutInfos, aliases: Aliases) -> tuple[Value | None, ...]:
@@ -264,7 +282,7 @@ def _decomposed(
     expansion = _Expansion(device, [*infos, *outs], core_only)
     inputs = [None if i is None else Value("operand", n, i.spec) for n, i in enumerate(infos)]
     targets = _targets(len(infos), outs, aliases)
-    spec.decompose_outs(expansion.trace, inputs, dict(attrs), targets)
+    _trace(expansion.trace, spec, inputs, attrs, targets)
     calls, expansion.trace.calls = expansion.trace.calls, []
     expansion.expand(calls)
     return expansion

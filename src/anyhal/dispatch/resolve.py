@@ -29,12 +29,11 @@ from anyhal.dispatch.lowering import (
     required_aliases,
 )
 from anyhal.dispatch.signature import check_signature
-from anyhal.dtypes import ALL, DType, dtype
+from anyhal.dtypes import ALL, DType, dtype, of_value
 from anyhal.errors import (
     HalError,
     InvalidArgumentError,
     InvalidTypeError,
-    OutOfMemoryError,
     UnsupportedError,
 )
 from anyhal.ops import BY_NAME
@@ -134,6 +133,7 @@ def _attribute(op_name: str, a: Attr, value: Any) -> Any:
     if a.kind == "f32":
         if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
             raise refuse("is not a number", "pass a float")
+        value = value.item() if isinstance(value, np.generic) else value
         size = abs(cast("int | float", value))
         if _F32_MAX < size != math.inf:  # integers of any length, and NaN passes
             raise refuse("is beyond float32", "pass a smaller number")
@@ -340,11 +340,6 @@ def _weigh(
                 if not every or step.device.name == call.device:
                     raise
                 verdicts = ((spec.name, Verdict("no", "driver", text=str(why))),)
-            except MemoryError as why:
-                raise OutOfMemoryError(
-                    f"{call}: the constants of its decomposition do not fit the host's memory"
-                    f" ({str(why) or 'no more'}); use smaller sizes"
-                ) from None
         asked.append(Candidate(step.device, step.form, verdicts))
         decision = routing.weigh(call, asked, chosen.contract, chosen.policy)
     assert decision is not None
@@ -434,10 +429,9 @@ def _run_elsewhere(
 
 
 def _to(a: Any, where: Device) -> Any:
-    if dtype(a._dtype_value).is_block:
-        return arrays.frombuffer(
-            arrays.numpy(a), a._dtype_value, a.shape, device=where, constant=a.constant
-        )
+    d = of_value(a._dtype_value)
+    if d.is_block:
+        return arrays.frombuffer(arrays.numpy(a), d, a.shape, device=where, constant=a.constant)
     return arrays.asarray(arrays.numpy(a), device=where, constant=a.constant)
 
 
@@ -520,7 +514,8 @@ def coerce(native: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
     pairs = list(zip(at, given, strict=True))
     pairs += [(args[k], v) for k, v in named.items() if k in args and not variadic]
     kind = next(
-        (dtype(v._dtype_value) for a, v in pairs if isinstance(v, arrays.Array) and not a.own), None
+        (of_value(v._dtype_value) for a, v in pairs if isinstance(v, arrays.Array) and not a.own),
+        None,
     )
 
     if variadic and any(v is None for v in given):
@@ -606,12 +601,20 @@ def _fill(name: str, out: Any, result: Any) -> Any:
 
 @lru_cache(maxsize=512)
 def _scalar_cached(on: str, kind: DType, value: Any, _type: str, _sign: bool) -> Any:
-    return arrays.asarray(np.asarray(value).astype(kind.numpy), device=on, constant=True)
+    with np.errstate(all="ignore"):  # `_scalar` has judged the value
+        made = np.asarray(value).astype(kind.numpy)
+    return arrays.asarray(made, device=on, constant=True)
+
+
+def _in_range(kind: DType, value: float) -> bool:
+    """Whether a finite number stays one in that dtype, after rounding."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(np.asarray(value).astype(kind.numpy)))
 
 
 def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
     """A number as a 0-d constant of the arrays' dtype; refused where its kind would change."""
-    fits = kind.kind == "float" or (kind.kind == "bool") == isinstance(value, bool)
+    fits = (kind.kind == "bool") == isinstance(value, bool)
     if (
         kind.is_block
         or kind.short in FP8
@@ -632,6 +635,10 @@ def _scalar(on: str, kind: DType, value: Any, op_name: str) -> Any:
         raise InvalidArgumentError(
             f"{op_name}: an integer of {value.bit_length()} bits is beyond every float; use a"
             " smaller number"
+        )
+    elif kind.kind == "float" and math.isfinite(value) and not _in_range(kind, float(value)):
+        raise InvalidArgumentError(
+            f"{op_name}: the number {value} does not fit {kind.short}; use a wider dtype, or inf"
         )
     negative_zero = isinstance(value, float) and value == 0 and str(value).startswith("-")
     return _scalar_cached(on, kind, value, type(value).__name__, negative_zero)

@@ -114,9 +114,11 @@ def decompose(
         trace.unary("neg", trace.unary("expm1", times(count, number(log)))) for log in logs
     )
     mean = trace.binary("add", times(m, number(b1)), times(g, number(1 - b1)), out=out_m)
-    square = times(times(g, g), number(1 - b2))
+    # In this order, since g * g may overflow, as v over what corrects it may.
+    square = times(g, times(g, number(1 - b2)))
     square = trace.binary("add", times(v, number(b2)), square, out=out_v)
-    size = trace.unary("sqrt", trace.binary("divide", square, second))
+    roots = (trace.unary("sqrt", x) for x in (square, second))
+    size = trace.binary("divide", *roots)
     size = trace.binary("add", size, number(np.float32(attrs["eps"])))
     change = trace.binary("divide", trace.binary("divide", mean, first), size)
     decay = np.float32(attrs["weight_decay"])
@@ -170,6 +172,13 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
     yield Sample("no gradient", (one, 0 * one, 0 * one, 0 * one, lr, step), usual)
     nan = np.array([np.nan, 1, 2, 3], np.float32)
     yield Sample("NaN stays where it is", (one, one, one, nan, lr, step), usual)
+    steep, none = np.array([2e19, -2e19, 1, 0], np.float32), 0 * one
+    yield Sample(
+        "a gradient whose square overflows", (one, none, none, steep, lr, np.array(1)), usual
+    )
+    deep = [x.astype(np.float64) for x in (one, none, none, steep)]
+    deep[3] *= 1e135
+    yield Sample("a gradient whose square overflows, f64", (*deep, lr, np.array(1)), usual)
     yield Sample("0-d", (one[0:1].reshape(()), *[np.array(0.5, np.float32)] * 4, step), usual)
     yield Sample("empty", (one[:0], one[:0], one[:0], one[:0], lr, step), usual)
 

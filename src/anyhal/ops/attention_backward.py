@@ -100,16 +100,19 @@ def decompose(
     rows = (batch, kv_heads, group * queries)
     factor = trace.constant(np.float32(attrs["scale"]), acc)
 
-    # Products see finite numbers only, so that nothing hidden can leak through 0 * NaN.
-    cleaned = (finite(trace, trace.cast(x, acc)) for x in (q, k, v, dout))
+    # Products over what is hidden see finite numbers only, so that nothing leaks through 0 * NaN.
+    # A score is of one query and one key: it is of what they hold, as in attention.
+    wide_q, wide_k, wide_v, wide_d = (trace.cast(x, acc) for x in (q, k, v, dout))
+    cleaned = (finite(trace, x) for x in (wide_q, wide_k, wide_v, wide_d))
     (qc, bad_q), (kc, bad_k), (vc, bad_v), (dc, bad_d) = cleaned
     qc = trace.binary("multiply", qc, factor)
+    raw_q = trace.binary("multiply", wide_q, factor)
 
     def grouped(x: Value, last: int) -> Value:
         """A dense [B, H, T, n] as [B, Hkv, g, T, n]."""
         return x.reshape(batch, kv_heads, group, queries, last)
 
-    scores = trace("matmul", grouped(qc, size), kc.expand_dims(2).mT())
+    scores = trace("matmul", grouped(raw_q, size), wide_k.expand_dims(2).mT())
     r = probabilities(trace, scores, kv_length, mask, sinks, attrs)
     zero = trace.constant(0, acc)
     p = trace("where", r.seen, r.p, zero)
@@ -245,62 +248,82 @@ def reference(
     )
 
 
+def _sample(label: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sample:
+    return Sample(label, (*inputs, *(None,) * (8 - len(inputs))), attrs)
+
+
+def _odd_rows(d: Any, q: Any, k: Any, v: Any, low: Any, dlse: Any) -> Iterator[Sample]:
+    """Which rows take part is decided by the scores, as in attention."""
+    none_seen, half_seen = np.zeros((1, 4), bool), np.array([[True, False, True, False]])
+    for value in (-np.inf, np.inf, np.nan):
+        ones, odd_q = np.ones_like(k), np.abs(q)
+        odd_q[0, 0, 2] = value
+        free = {"scale": 1.0, "causal": "none"}
+        yield _sample(f"q {value}", (d, odd_q, ones, v), free)
+        yield _sample(f"q {value}, softcap", (d, odd_q, ones, v), {**free, "softcap": 2.0})
+        yield _sample(f"q {value}, -inf added", (d, odd_q, ones, v, None, low), free)
+        yield _sample(f"q {value}, all hidden", (d, odd_q, ones, v, None, none_seen), free)
+        yield _sample(f"q {value}, half hidden", (d, odd_q, ones, v, None, half_seen), free)
+        full = (d, odd_q, ones, v, None, low, dlse[0, 0, :1], dlse)
+        yield _sample(f"q {value}, -inf added, a sink", full, free)
+        odd_k = -np.full_like(k, value)
+        yield _sample(f"every key {value}", (d, np.abs(q), odd_k, v), free)
+
+
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
     def normal(*shape: int, name: str = "f32") -> Any:
         return rng.standard_normal(shape).astype(dtype(name).numpy)
-
-    def sample(label: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Sample:
-        return Sample(label, (*inputs, *(None,) * (8 - len(inputs))), attrs)
 
     for name in FLOATS:
         q, k = normal(2, 4, 3, 8, name=name), normal(2, 2, 7, 8, name=name)
         v, d = normal(2, 2, 7, 5, name=name), normal(2, 4, 3, 5, name=name)
         for causal in CAUSAL:
             attrs = {"scale": 0.35, "causal": causal}
-            yield sample(f"grouped {causal} {name}", (d, q, k, v), attrs)
+            yield _sample(f"grouped {causal} {name}", (d, q, k, v), attrs)
         lengths = np.array([7, 4])
-        yield sample(f"lengths {name}", (d, q, k, v, lengths), attrs)
+        yield _sample(f"lengths {name}", (d, q, k, v, lengths), attrs)
         seen = rng.integers(0, 2, (2, 1, 3, 7)).astype(bool)
         seen[:, :, 1] = False
         attrs = {"scale": 0.35, "causal": "none"}
-        yield sample(f"bool mask {name}", (d, q, k, v, None, seen), attrs)
+        yield _sample(f"bool mask {name}", (d, q, k, v, None, seen), attrs)
         added = normal(3, 7, name=name)
         length = np.array(6, np.int32)
-        yield sample(f"float mask {name}", (d, q, k, v, length, added), attrs)
+        yield _sample(f"float mask {name}", (d, q, k, v, length, added), attrs)
         sinks, dlse = normal(4, name=name), normal(2, 4, 3, name=WIDE[name])
         for causal, window in (("first_key", 2), ("last_key", 3), ("last_key", 1), ("none", 0)):
             more = {"scale": 0.35, "causal": causal, "window": window, "softcap": 2.0}
             full = (d, q, k, v, np.array([7, 2]), added, sinks, dlse)
-            yield sample(f"window {window} {causal} softcap sinks {name}", full, more)
-        yield sample(f"sinks alone {name}", (d, q, k, v, None, seen, sinks), attrs)
-        yield sample(f"dlse alone {name}", (d, q, k, v, None, seen, None, dlse), attrs)
+            yield _sample(f"window {window} {causal} softcap sinks {name}", full, more)
+        yield _sample(f"sinks alone {name}", (d, q, k, v, None, seen, sinks), attrs)
+        yield _sample(f"dlse alone {name}", (d, q, k, v, None, seen, None, dlse), attrs)
     d, q, k, v = normal(4, 1, 1, 4, 2)
     dlse, none = normal(1, 1, 4), np.array(0)
     attrs = {"scale": 1.0, "causal": "first_key"}
     low = np.full((4, 4), -np.inf, np.float32)
-    yield sample("additive -inf everywhere", (d, q, k, v, None, low), attrs)
-    yield sample("large scores", (d, 100 * q, k, v), attrs)
-    yield sample("large scores, softcap", (d, 100 * q, k, v), {**attrs, "softcap": 5.0})
-    yield sample("wide window", (d, q, k, v), {**attrs, "window": 2**40})
-    yield sample("no keys", (d, q, k[:, :, :0], v[:, :, :0]), attrs)
-    yield sample("no queries", (d[:, :, :0], q[:, :, :0], k, v), attrs)
+    yield _sample("additive -inf everywhere", (d, q, k, v, None, low), attrs)
+    yield _sample("large scores", (d, 100 * q, k, v), attrs)
+    yield _sample("large scores, softcap", (d, 100 * q, k, v), {**attrs, "softcap": 5.0})
+    yield _sample("wide window", (d, q, k, v), {**attrs, "window": 2**40})
+    yield _sample("no keys", (d, q, k[:, :, :0], v[:, :, :0]), attrs)
+    yield _sample("no queries", (d[:, :, :0], q[:, :, :0], k, v), attrs)
     for i, name in enumerate(("dout", "q", "k", "v")):
         odd = [d.copy(), q.copy(), k.copy(), v.copy()]
         odd[i][0, 0, 2, 1] = np.inf if name == "v" else np.nan
-        yield sample(f"NaN in {name}", tuple(odd), attrs)
-        yield sample(f"hidden NaN in {name}", (*odd, np.array(2)), attrs)
-        yield sample(f"NaN in {name} and a sink", (*odd, None, None, dlse[0, 0, :1]), attrs)
-    yield sample("NaN mask", (d, q, k, v, np.array(2), np.full((1, 4), np.nan, np.float32)), attrs)
+        yield _sample(f"NaN in {name}", tuple(odd), attrs)
+        yield _sample(f"hidden NaN in {name}", (*odd, np.array(2)), attrs)
+        yield _sample(f"NaN in {name} and a sink", (*odd, None, None, dlse[0, 0, :1]), attrs)
+    yield _sample("NaN mask", (d, q, k, v, np.array(2), np.full((1, 4), np.nan, np.float32)), attrs)
+    yield from _odd_rows(d, q, k, v, low, dlse)
     for value in (1.5, -np.inf, np.nan):
         sink = np.array([value], np.float32)
-        yield sample(f"hidden rows, sink {value}", (d, q, k, v, none, None, sink, dlse), attrs)
+        yield _sample(f"hidden rows, sink {value}", (d, q, k, v, none, None, sink, dlse), attrs)
         empty = (d, q, k[:, :, :0], v[:, :, :0], None, None, sink, dlse)
-        yield sample(f"no keys, sink {value}", empty, attrs)
-        yield sample(f"sink {value}", (d, q, k, v, None, None, sink, dlse), attrs)
+        yield _sample(f"no keys, sink {value}", empty, attrs)
+        yield _sample(f"sink {value}", (d, q, k, v, None, None, sink, dlse), attrs)
     for value in (np.inf, np.nan):
         odd_lse = dlse.copy()
         odd_lse[0, 0, 1] = value
-        yield sample(f"{value} in dlse", (d, q, k, v, None, None, None, odd_lse), attrs)
+        yield _sample(f"{value} in dlse", (d, q, k, v, None, None, None, odd_lse), attrs)
 
 
 def random(rng: draw.Rng) -> Sample:
@@ -373,10 +396,11 @@ SPEC = OpSpec(
         *(a for a in attention.SPEC.attrs if a.name in ("window", "softcap")),
     ),
     dtypes={name: WIDE[name] for name in FLOATS},
-    special="what the mask, the length, the causal rule and the window hide has no part, NaN "
-    "included, and a row that sees nothing gives 0, to its sink dlse; a query that takes in "
-    "anything not finite makes NaN its dq, the dk and dv of every key that it sees and the dsinks "
-    "of its head; a kv_length outside 0..S is an error",
+    special="what a bool mask, the length, the causal rule and the window hide has no part, NaN "
+    "included; a float mask is added and hides nothing; a row that sees nothing, or only -inf "
+    "scores, gives 0, to its sink dlse; any other query that takes in anything not finite, its own "
+    "values included, makes NaN its dq, the dk and dv of every key that it sees and the dsinks of "
+    "its head; a kv_length outside 0..S is an error",
     aliasing="none",
     bound=NAME,
     source="the derivative of ONNX Attention, opset 23; Dao et al. 2022 (arXiv 2205.14135)",

@@ -104,6 +104,9 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         yield Sample(f"bare {name}", (d, x, None), {**eps, "bias": False})
     ones = np.ones((2, 8), np.float32)
     yield Sample("constant rows", (ones, 3 * ones, ones[0]), eps)
+    for kind in (np.float32, np.float64):  # roundings of sums over equal rows repeat
+        alike = np.broadcast_to(np.linspace(0.3, 3.1, 40).astype(kind), (300, 40))
+        yield Sample(f"equal rows {np.dtype(kind)}", (alike, alike, alike[0]), eps)
     nan = np.array([[1, np.nan, 2], [1, 2, 3]], np.float32)
     yield Sample("NaN stays in its row", (ones[:, :3], nan, None), eps)
     yield Sample("no rows", (ones[:0], ones[:0], ones[0]), eps)

@@ -10,9 +10,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.ops import lookup
 from anyhal.ops._spec import describe
+from anyhal.printable import printable
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import (
+    NUMERICS,
+    STATES,
     CallFact,
     Candidate,
     Contract,
@@ -40,9 +44,9 @@ class Recording:
 
 
 def to_data(facts: Facts, calls: Sequence[Asked]) -> dict[str, Any]:
-    """Plain data that JSON takes; without answers of devices that are gone."""
+    """Plain data that JSON takes, its texts printable; without answers of devices that are gone."""
     here = {d.name for d in facts.devices}
-    return {
+    data = {
         "schema": SCHEMA,
         "devices": [asdict(d) for d in facts.devices],
         "refused": [asdict(r) for r in facts.refused],
@@ -51,7 +55,7 @@ def to_data(facts: Facts, calls: Sequence[Asked]) -> dict[str, Any]:
         "calls": [
             {
                 **asdict(call),
-                "attrs": {k: _plain(v) for k, v in call.attrs.items()},
+                "attrs": dict(call.attrs),
                 "candidates": [
                     {
                         "device": c.device.name,
@@ -65,25 +69,32 @@ def to_data(facts: Facts, calls: Sequence[Asked]) -> dict[str, Any]:
             for call, candidates in calls
         ],
     }
+    return _plain(data)  # type: ignore[no-any-return]
 
 
 def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    """Lists for tuples; paths and vendors' sentences may hold what a terminal would obey."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {key: _plain(v) for key, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value
 
 
 def from_data(data: Any, source: str) -> Recording:
     """Reads `to_data` back; InvalidArgumentError names `source` and what is wrong in it."""
     try:
-        if data["schema"] != SCHEMA:
+        if type(data["schema"]) is not int or data["schema"] != SCHEMA:
             raise InvalidArgumentError(
                 f"reading facts from {source}: schema {data['schema']!r} is not {SCHEMA}; write the"
                 " file with this version of anyhal"
             )
         devices = tuple(_record(DeviceFact, d) for d in data["devices"])
+        _once("device", [d.name for d in devices])
         refused = tuple(_record(RefusedBackend, r) for r in data["refused"])
         facts = Facts(devices, refused, _words(data["searched"]), _words(data["notes"]))
         calls = {str(found[0]): found for found in (_call(row, facts) for row in data["calls"])}
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as why:
+    except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as why:
         if isinstance(why, InvalidArgumentError):
             raise
         raise InvalidArgumentError(
@@ -94,21 +105,47 @@ def from_data(data: Any, source: str) -> Recording:
 
 
 def _call(row: Mapping[str, Any], facts: Facts) -> Asked:
-    attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in row["attrs"].items()}
+    attrs = {_word(k): _attribute(v) for k, v in row["attrs"].items()}
     operands = tuple(_record(OperandFact, o) for o in row["operands"])
     work = None if row["work"] is None else _record(Work, row["work"])
-    call = CallFact(_word(row["op"]), operands, attrs, _word(row["device"]), work)
-    return call, tuple(_candidate(c, facts) for c in row["candidates"])
+    call = CallFact(lookup(_word(row["op"])).name, operands, attrs, _word(row["device"]), work)
+    candidates = tuple(_candidate(c, facts) for c in row["candidates"])
+    _once("answer of", [f"{c.device.name} {c.form}" for c in candidates])
+    return call, candidates
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_attribute(v) for v in value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return _word(value)
+
+
+def _once(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"the {what} {name} is there twice")
 
 
 def _candidate(row: Mapping[str, Any], facts: Facts) -> Candidate:
     device = facts.device(row["device"])
     if device is None:
-        raise ValueError(f"device {row['device']!r} has answers but no facts")
+        raise ValueError(f"device {row['device']!a} has answers but no facts")
     if row["form"] not in ("fused", "decomposed"):
-        raise ValueError(f"{row['form']!r} is no form of a call")
-    verdicts = tuple((_word(op), _record(Verdict, v)) for op, v in row["verdicts"])
-    return Candidate(device, row["form"], verdicts)
+        raise ValueError(f"{row['form']!a} is no form of a call")
+    verdicts = tuple((lookup(_word(op)), _record(Verdict, v)) for op, v in row["verdicts"])
+    for spec, verdict in verdicts:
+        if not any(a.variadic for a in spec.inputs):
+            _check_places(verdict, len(spec.inputs) + len(spec.outputs))
+    return Candidate(device, row["form"], tuple((spec.name, v) for spec, v in verdicts))
+
+
+def _check_places(verdict: Verdict, count: int) -> None:
+    """ValueError for an operand that the op has not; its outputs are counted behind its inputs."""
+    for operand in (verdict.operand, *(w.operand for w in verdict.wants)):
+        if operand >= count:
+            raise ValueError(f"operand is {operand}, and the op has {count}")
 
 
 # What JSON gives for a field of each declared type; ints are also read where floats are declared.
@@ -130,29 +167,41 @@ def _record(kind: Any, row: Mapping[str, Any]) -> Any:
             found[field.name] = _words(value)
         elif field.type == "tuple[Want, ...]":
             found[field.name] = tuple(_record(Want, w) for w in value)
-        elif type(value) in _TYPES[str(field.type)] and _holds(value):
+        elif type(value) in _TYPES[str(field.type)] and _holds(field.name, value):
             found[field.name] = value
         else:
-            raise ValueError(f"{field.name} is {value!r}, which is no {field.type}")
-    if kind is Verdict and found["support"] not in ("yes", "no", "prepare_knows"):
-        raise ValueError(f"support is {found['support']!r}")
+            raise ValueError(f"{field.name} is {value!a}, which is no {field.type} of a fact")
     return kind(**found)
 
 
-def _holds(value: Any) -> bool:
-    """Whether a number is one that a fact can be: finite, and of no more than 64 bits."""
-    return isinstance(value, str) or abs(value) < 1 << 64
+# What the fields of that name hold; a text without a row is any that can be printed.
+_VOCABULARY: dict[str, tuple[str, ...]] = {
+    "state": STATES,
+    "support": ("yes", "no", "prepare_knows"),
+    "numerics": tuple(NUMERICS),
+    "layout": ("any", "dense", "dense_inner"),
+}
+# Other numbers count something: from 0, in 64 bits.
+_RANGES = {"rank": (-(1 << 31), 1 << 31), "operand": (-1, 1 << 31), "alignment": (0, 1 << 32)}
+
+
+def _holds(name: str, value: Any) -> bool:
+    """Whether a fact's field of that name can be `value`."""
+    if isinstance(value, str):
+        return value in _VOCABULARY.get(name, (value,)) and value == printable(value)
+    least, end = _RANGES.get(name, (0, 1 << 64))
+    return bool(least <= value < end)
 
 
 def _word(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{value!r} is no text")
+    if not isinstance(value, str) or value != printable(value):
+        raise ValueError(f"{value!a} is no text that can be printed")
     return value
 
 
 def _words(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"{value!r} is no list of texts")
+        raise ValueError(f"{value!a} is no list of texts")
     return tuple(_word(v) for v in value)
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from anyhal import _core
-from anyhal.dtypes import DType, dtype
+from anyhal.dtypes import DType, dtype, of_value
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, dense_strides, describe, normalize_axis
@@ -44,7 +44,7 @@ def _needs_bool(function: str, name: str, value: Any) -> None:
 
 def spec_of(a: Any) -> TensorSpec:
     """The array's description for the registry."""
-    return TensorSpec(dtype(a._dtype_value), a.shape, a.strides)
+    return TensorSpec(of_value(a._dtype_value), a.shape, a.strides)
 
 
 def device_of(a: Any) -> Device:
@@ -55,9 +55,9 @@ def device_of(a: Any) -> Device:
 
 
 def _shape(shape: int | Sequence[int]) -> list[int]:
-    one = isinstance(shape, int | np.integer) or not isinstance(shape, Iterable)
+    one = _is_int(shape) or not isinstance(shape, Iterable)
     dims: list[Any] = [shape] if one else list(cast("Sequence[int]", shape))
-    if any(not isinstance(n, int | np.integer) or not 0 <= n < 1 << 63 for n in dims):
+    if any(not _is_int(n) or not 0 <= n < 1 << 63 for n in dims):
         raise InvalidArgumentError(
             f"making an array: shape {shape!r} must be whole numbers from 0 to 2**63 - 1; correct"
             " it"
@@ -136,7 +136,7 @@ def arange(
     if stop is None:
         start, stop = 0, start
     for v in (start, stop, step):
-        if not isinstance(v, int | float | np.integer | np.floating):
+        if isinstance(v, bool) or not isinstance(v, int | float | np.integer | np.floating):
             raise InvalidTypeError(
                 f"arange: {v!r} is a {type(v).__name__}, not a number; pass ints or floats"
             )
@@ -170,7 +170,7 @@ def asarray(
     _needs_bool("asarray", "constant", constant)
     if isinstance(x, Array):
         on = device_of(x) if device is None else devices.device(device)
-        want = _dtype(dtype) if dtype is not None else _dtype(x._dtype_value)
+        want = _dtype(dtype) if dtype is not None else of_value(x._dtype_value)
         return _moved(x, on, want, constant)
     values = _host_values(x, dtype)
     want = _dtype(dtype if dtype is not None else values.dtype)
@@ -201,9 +201,26 @@ def _host_values(x: Any, want: object, who: str = "asarray") -> np.ndarray[Any, 
     _numbers(x, values, who)
     if values.dtype == np.float64 and isinstance(x, list | tuple):
         values = _not_rounded(x, values, want, who)
-    if values.dtype == np.float64:  # Python floats: the registry's default precision
-        return values.astype(np.float32) if want is None else values
-    return values
+    return _as_floats(values, want, who) if values.dtype.kind in "fiu" else values
+
+
+def _as_floats(values: np.ndarray[Any, Any], want: object, who: str) -> np.ndarray[Any, Any]:
+    """Python's numbers, which stay finite in the floats they become; float32 where none is asked
+    for. Arrays of NumPy are converted as they are."""
+    if want is None and values.dtype != np.float64:
+        return values
+    d = dtype("float32") if want is None else _dtype(want)
+    if d.kind != "float" or d.short in FP8:  # `_fitting` judges those
+        return values
+    with np.errstate(all="ignore"):
+        made = values.astype(d.numpy)
+    beyond = np.isfinite(values) & ~np.isfinite(made)
+    if beyond.any():
+        raise InvalidArgumentError(
+            f"{who}: the number {values[beyond].flat[0]} does not fit {d.name}; pass inf, or a"
+            " wider dtype"
+        )
+    return made if want is None else values
 
 
 def _not_rounded(
@@ -253,7 +270,7 @@ _NO_NUMBERS = {
 
 def _moved(x: Any, on: Device, want: DType, constant: bool) -> Any:
     source = device_of(x)
-    if want != _dtype(x._dtype_value):
+    if want != of_value(x._dtype_value):
         x = OPS["astype"](x, dtype=want.name)
     if source is on and not constant:
         return OPS["copy"](x)
@@ -444,7 +461,7 @@ def set_values(a: Any, values: Any) -> Any:
     if isinstance(values, Array):
         values = numpy(values)
     else:
-        values = _host_values(values, dtype(a._dtype_value), "set")
+        values = _host_values(values, of_value(a._dtype_value), "set")
     _write(a, values)
     return a
 
@@ -565,6 +582,12 @@ def _index(
 ) -> tuple[int, tuple[int, int] | None]:
     """(first element, (size, step) for a slice); appends the size to `shape`."""
     n = spec.shape[axis]
+    parts = (k.start, k.stop, k.step) if isinstance(k, slice) else (k,)
+    if any(isinstance(part, bool | np.bool_) for part in parts):
+        raise InvalidTypeError(
+            f"indexing {describe(spec)} with {k!r}: a bool is neither a place nor a mask here; pass"
+            " an int, or choose elements with where"
+        )
     if isinstance(k, slice):
         try:
             start, stop, step = k.indices(n)
@@ -612,7 +635,7 @@ def reshape(a: Any, *shape: Any) -> Any:
     needs_array("reshape", a)
     dims = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
     spec = spec_of(a)
-    if any(not isinstance(n, int | np.integer) for n in dims):
+    if not all(map(_is_int, dims)):
         raise InvalidTypeError(
             f"reshaping {describe(spec)} to {list(shape)}: sizes are whole numbers; pass ints"
         )
@@ -683,7 +706,7 @@ def transpose(a: Any, *axes: Any) -> Any:
     order = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
     spec = spec_of(a)
     order = order or list(reversed(range(spec.rank)))
-    good = all(isinstance(i, int | np.integer) and -spec.rank <= i < spec.rank for i in order)
+    good = all(_is_int(i) and -spec.rank <= i < spec.rank for i in order)
     order = [int(i) % spec.rank for i in order] if good and spec.rank else order
     if not good or sorted(order) != list(range(spec.rank)):
         raise InvalidArgumentError(

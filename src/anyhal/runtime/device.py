@@ -21,6 +21,7 @@ from anyhal.dtypes import ALL as ALL_DTYPES
 from anyhal.dtypes import DType
 from anyhal.errors import BackendLoadError, HalError, InvalidArgumentError, NotFoundError
 from anyhal.ops import BY_ID
+from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
@@ -315,7 +316,7 @@ def _warn_once(notes: tuple[str, ...]) -> None:
         if sentence not in _warned and sys.stderr is not None:
             _warned.add(sentence)
             with contextlib.suppress(OSError):
-                print(f"anyhal: warning: {sentence}", file=sys.stderr)
+                print(f"anyhal: warning: {printable(sentence)}", file=sys.stderr)
 
 
 def _live(d: Device) -> DeviceFact:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from anyhal.dtypes import dtype as find_dtype
+from anyhal.dtypes import of_value
 from anyhal.errors import HalError, InvalidArgumentError, InvalidTypeError, UnsupportedError
 from anyhal.ops._spec import describe
 from anyhal.runtime.array import (
@@ -59,7 +60,7 @@ def _repr(a: Any) -> str:
     head = f"Array({describe(spec_of(a))}, {a._device_name}"
     if a.constant:
         head += ", constant"
-    if a.size > 1000 or find_dtype(a._dtype_value).is_block:
+    if a.size > 1000 or of_value(a._dtype_value).is_block:
         return head + ")"
     try:
         values = numpy(a)
@@ -102,7 +103,7 @@ def _length(a: Any) -> int:
 
 
 def _positive(a: Any) -> Any:
-    d = find_dtype(a._dtype_value)
+    d = of_value(a._dtype_value)
     if d.is_block or d.kind == "bool":
         raise UnsupportedError(
             f"positive: x is {describe(spec_of(a))}, which holds no plain numbers; cast it with"
@@ -114,7 +115,7 @@ def _positive(a: Any) -> Any:
 
 def _as_index(a: Any) -> int:
     value = _item(a)
-    if not isinstance(value, int):
+    if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidTypeError(
             f"using {describe(spec_of(a))} as an index: it is no integer; cast it with astype"
         )
@@ -165,9 +166,7 @@ _COMPARISONS = {
 def install() -> None:
     """Sets the methods on the native type; once, at import."""
     methods: dict[str, Any] = {
-        "dtype": property(
-            lambda a: find_dtype(a._dtype_value).name, doc="Name of the element type."
-        ),
+        "dtype": property(lambda a: of_value(a._dtype_value).name, doc="Name of the element type."),
         "device": property(device_of, doc="The device that holds the array."),
         "nbytes": property(lambda a: spec_of(a).nbytes, doc="Bytes of the values, stored densely."),
         "T": property(transpose, doc="The view with its dims reversed."),

@@ -93,7 +93,9 @@ def write_registry(path: Path | None = None, allowed: Iterable[str] = ()) -> Pat
     part = target.parent / f"{target.name}.{os.getpid()}.part"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        # O_NONBLOCK: a pipe of that name, left in the folder, is refused and not waited for.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = os.open(part, flags, 0o644)
         with os.fdopen(handle, "wb") as file:
             file.write(os.fsencode(registry_text(found, allowed)))
             os.fchmod(file.fileno(), 0o644)

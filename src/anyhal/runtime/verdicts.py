@@ -22,7 +22,11 @@ from anyhal.dtypes import DType, dtype
 from anyhal.errors import HalError
 from anyhal.ops import lookup
 from anyhal.ops._spec import OpSpec
+from anyhal.printable import printable
+from anyhal.runtime.small_file import read_small_file
 from anyhal.settings import cache_folder
+
+_MOST_BYTES = 16 << 20  # a cell takes a hundred bytes, and a device has some thousand cells
 
 
 def fingerprint_of(sha256: str, given: Mapping[str, str]) -> str:
@@ -40,21 +44,26 @@ def key_of(arch: str, spec: OpSpec, cell: str) -> str:
 
 
 def read(fingerprint: str) -> dict[str, str]:
-    """Key to sentence, "" for right answers; nothing where no file can be read."""
+    """Key to sentence, "" for right answers; nothing where no file of verdicts can be read."""
     try:
-        data = json.loads(_path(fingerprint).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = json.loads(read_small_file(_path(fingerprint), _MOST_BYTES).decode("utf-8"))
+        texts = [*data, *data.values()] if isinstance(data, dict) else [None]
+        if not all(isinstance(text, str) and text == printable(text) for text in texts):
+            return {}  # not written by `save`
+    except (OSError, ValueError, RecursionError):
         return {}
-    return {str(k): str(v) for k, v in data.items()} if isinstance(data, dict) else {}
+    return dict(data)
 
 
 def save(fingerprint: str, verdicts: Mapping[str, str]) -> None:
     """Written whole and renamed; a cache that cannot be written costs only time."""
     path = _path(fingerprint)
     part = path.with_suffix(f".{os.getpid()}.part")
+    plain = {key: printable(why) for key, why in verdicts.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(verdicts, indent=1), encoding="utf-8")
+        with part.open("x", encoding="utf-8") as file:  # a pipe of that name would block
+            file.write(json.dumps(plain, indent=1))
         os.replace(part, path)
     except OSError:
         with suppress(OSError):  # its folder may be what is wrong

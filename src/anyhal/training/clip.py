@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyhal as hal
-from anyhal import Array
+from anyhal import Array, _core
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
 
 
@@ -15,8 +15,9 @@ def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
     """Scales all gradients in place so that their common 2-norm is at most `max_norm`, and returns
     the norm they had, as an array on their device; nothing waits for it.
 
-    Squares are summed in f32 (f64 for f64). An infinite norm makes finite gradients 0 and the
-    others NaN, a norm of NaN makes all of them NaN: check what is returned.
+    Gradients that share memory, or whose byte ranges meet, are refused. Squares are summed in f32
+    (f64 for f64); the norm is infinite from about 1e19 (1e154) on. An infinite norm makes finite
+    gradients 0 and the others NaN, a norm of NaN makes all of them NaN: check what is returned.
     """
     if not isinstance(grads, list | tuple) or any(not isinstance(g, Array) for g in grads):
         raise InvalidTypeError(
@@ -34,6 +35,12 @@ def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
         raise InvalidArgumentError(
             f"clip_grad_norm: {len(grads)} gradients and max_norm={max_norm}: there must be one at "
             "least and a limit above 0; correct the call"
+        )
+    twice = _core.first_overlap(grads)
+    if twice is not None:
+        raise InvalidArgumentError(
+            "clip_grad_norm: gradients {} and {} share memory, which would be scaled twice; pass "
+            "each once, and copies of views".format(*twice)
         )
     wide = "float64" if any(g.dtype == "float64" for g in grads) else "float32"
     total: Array | None = None

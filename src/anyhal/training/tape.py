@@ -18,6 +18,7 @@ from anyhal.errors import (
 )
 from anyhal.training.record import Recorded
 from anyhal.training.rules import REFUSED, RULES
+from anyhal.training.rules._shapes import cast, sum_dtype
 
 
 class Tape:
@@ -74,8 +75,8 @@ class Tape:
 
     def _record(self, name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]) -> Any:
         inputs, attrs = _by_position(name, inputs, attrs)
-        listed = name in ("concat", "stack") and inputs and isinstance(inputs[0], Iterable)
-        flat = tuple(inputs[0]) if listed else inputs  # anything else the call itself refuses
+        listed = name in ("concat", "stack")
+        flat = tuple(inputs[0]) if listed and _is_rows(inputs) else inputs
         needed = tuple(id(x) in self._live for x in flat)
         unbound = [key for key, x in attrs.items() if id(x) in self._live]
         if unbound or (any(needed) and attrs.get("out") is not None):
@@ -96,7 +97,9 @@ class Tape:
 
     def gradients(self, loss: Array) -> list[Array]:
         """The gradient of a loss of one element for each watched array, zeros where it does not
-        depend on one. Each is an array of its own. Forgets what was recorded."""
+        depend on one. Where an array is used more than once its gradients are added in f32 (f64 for
+        f64) and rounded to its dtype at the end. Each is an array of its own. Forgets what was
+        recorded."""
         if not isinstance(loss, Array):
             raise InvalidTypeError(
                 f"gradients: the loss is a {type(loss).__name__}; pass the array that a call of the"
@@ -117,7 +120,8 @@ class Tape:
         self._live = {id(a) for a in self._watched}
         found = {id(loss): hal.ones(loss.shape, dtype=loss.dtype, device=loss.device)}
         for call in reversed(calls):
-            douts = [found.pop(id(out), None) for out in call.outputs]
+            sums = [(out, found.pop(id(out), None)) for out in call.outputs]
+            douts = [None if dout is None else cast(dout, out.dtype) for out, dout in sums]
             if all(dout is None for dout in douts):
                 continue
             made = RULES[call.name](call, *douts)
@@ -125,9 +129,8 @@ class Tape:
                 x, dx = call.inputs[i], made[i] if i < len(made) else None
                 if dx is None:
                     raise _no_gradient(call, i)
-                dx = dx if dx.dtype == x.dtype else hal.astype(dx, dtype=x.dtype)
                 before = found.get(id(x))
-                found[id(x)] = dx if before is None else hal.add(before, dx)
+                found[id(x)] = cast(dx, x.dtype) if before is None else _sum(x, before, dx)
         return self._apart(found)
 
     def _apart(self, found: Mapping[int, Array]) -> list[Array]:
@@ -138,7 +141,7 @@ class Tape:
             if id(a) not in found:
                 results.append(hal.zeros(a.shape, dtype=a.dtype, device=a.device))
                 continue
-            gradient = found[id(a)]
+            gradient = cast(found[id(a)], a.dtype)
             place = _core.array_address(gradient)
             if place in taken or not gradient._dense:
                 gradient = hal.copy(gradient)
@@ -146,6 +149,14 @@ class Tape:
             taken.add(place)
             results.append(gradient)
         return results
+
+
+def _sum(x: Array, a: Array, b: Array) -> Array:
+    """Of gradients of x: f16 and bf16 would lose what comes late, so that f32 is kept until the
+    sum is taken."""
+    kind = sum_dtype(x)
+    total: Array = hal.add(cast(a, kind), cast(b, kind))
+    return total
 
 
 def _element(x: Any, key: Any) -> Any:
@@ -169,6 +180,10 @@ def _each(watched: Any) -> Sequence[Any]:
     return watched if isinstance(watched, list | tuple) else (None,)
 
 
+def _is_rows(inputs: tuple[Any, ...]) -> bool:
+    return bool(inputs) and isinstance(inputs[0], Iterable)
+
+
 def _by_position(
     name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -180,7 +195,7 @@ def _by_position(
     if spec is None:
         return inputs, rest
     if any(a.variadic for a in spec.inputs):
-        rows = bool(inputs) and isinstance(inputs[0], Iterable)  # else the call itself refuses
+        rows = _is_rows(inputs)  # else the call itself refuses
         return (list(inputs[0]), *inputs[1:]) if rows else inputs, rest
     placed = list(inputs)
     for n, arg in enumerate(spec.inputs):

@@ -117,7 +117,9 @@ def _is_good(path: Path, model: Model) -> bool:
 
 @contextlib.contextmanager
 def _lock(path: Path, model: Model) -> Iterator[None]:
-    with path.open("a") as file:
+    # O_NONBLOCK: a pipe of that name is refused and not waited for.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o644), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

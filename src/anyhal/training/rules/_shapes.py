@@ -29,9 +29,14 @@ def cast(x: Any, dtype: str) -> Any:
     return x if x.dtype == dtype else hal.astype(x, dtype=dtype)
 
 
+def sum_dtype(x: Array) -> str:
+    """What sums of x are formed in."""
+    return "float64" if x.dtype == "float64" else "float32"
+
+
 def wide(x: Array) -> Any:
     """x in the dtype that sums are formed in."""
-    return cast(x, "float64" if x.dtype == "float64" else "float32")
+    return cast(x, sum_dtype(x))
 
 
 def added(a: Array | None, b: Array | None) -> Any:

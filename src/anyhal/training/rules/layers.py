@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,10 @@ def _layer_norm(c: Any, d: Array | None, dtotal: Array | None = None) -> Gradien
     x, weight, bias, residual = c.operands(4)
     total = x if residual is None else c.outputs[1]
     d = nothing(x) if d is None else d
-    rows = (*x.shape[: x.ndim - c.attrs.get("axes", 1)], -1)
+    axes = c.attrs.get("axes", 1)
+    rows = (*x.shape[: x.ndim - axes], math.prod(x.shape[x.ndim - axes :]))
     flat = [hal.reshape(a, rows) for a in (d, total)]
-    w = None if weight is None else hal.reshape(weight, (-1,))
+    w = None if weight is None else hal.reshape(weight, rows[-1:])
     made = hal.layer_norm_backward(*flat, w, eps=c.attrs["eps"], bias=bias is not None)
     parts = list(made) if isinstance(made, tuple) else [made]
     dx = added(hal.reshape(parts.pop(0), x.shape), dtotal)

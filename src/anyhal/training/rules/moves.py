@@ -138,7 +138,7 @@ def _scatter(c: Any, d: Array) -> Gradients:
     if reduction == "none":
         # The last of equal indices is what stays.
         turns = hal.arange(updates.shape[axis], dtype="int64", device=d.device)
-        turns = hal.reshape(turns, tuple(-1 if i == axis else 1 for i in range(x.ndim)))
+        turns = hal.reshape(turns, tuple(turns.size if i == axis else 1 for i in range(x.ndim)))
         turns = hal.broadcast_to(turns, updates.shape)
         before = hal.full(x.shape, -1, dtype="int64", device=d.device)
         stays = hal.equal(seen(put(before, turns, "max")), turns)

@@ -8,7 +8,7 @@ from typing import Any
 
 import anyhal as hal
 from anyhal import Array
-from anyhal.training.rules._shapes import Gradients, Rule, cast, sum_to, wide
+from anyhal.training.rules._shapes import Gradients, Rule, cast, nothing, sum_to, wide
 from anyhal.training.rules.elementwise import SLOPES
 
 
@@ -93,7 +93,7 @@ def _grouped_matmul(c: Any, d: Array) -> Gradients:
     ends = hal.cumsum(hal.astype(sizes, dtype="int64"), axis=0)
     starts = hal.subtract(ends, hal.astype(sizes, dtype="int64"))
     row = hal.arange(x.shape[0], dtype="int64", device=x.device)
-    starts, ends = (hal.reshape(v, (-1, 1)) for v in (starts, ends))
+    starts, ends = (hal.reshape(v, (v.size, 1)) for v in (starts, ends))
     inside = hal.logical_and(hal.less_equal(starts, row), hal.less(row, ends))
     inside = hal.reshape(inside, (*inside.shape, 1))
     own = [hal.where(inside, v, 0.0) for v in (x, d)]
@@ -119,6 +119,8 @@ def _conv_transpose(c: Any, d: Array) -> Gradients:
     x, w, bias = c.operands(3)
     where = {k: v for k, v in c.attrs.items() if k != "output_padding"}
     dbias = None if bias is None else hal.sum(d, axis=(0, *range(2, d.ndim)))
+    if x.size == 0:  # no place for the windows of conv
+        return [nothing(x), nothing(w), dbias]
     dx = hal.conv(d, w, **where)
     # Where the output was made longer by more than a stride, conv sees places that x has not.
     more = tuple(n - m for n, m in zip(dx.shape, x.shape, strict=True))

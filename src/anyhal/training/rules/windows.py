@@ -67,7 +67,7 @@ class _Windows:
             first = 0 if with_pads else self.before[axis]
             last = self.before[axis] + self.size[axis] + (self.after[axis] if with_pads else 0)
             count = ((at >= first) & (at < last)).sum(axis=1)
-            found = found * count.reshape(-1, *(1,) * (len(self.places) - axis - 1))
+            found = found * count.reshape(count.size, *(1,) * (len(self.places) - axis - 1))
         return found
 
 
