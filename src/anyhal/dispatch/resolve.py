@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -62,13 +62,15 @@ _KINDS = {
 }
 _DTYPE_WORDS = {n: d.value for d in ALL for n in (d.name, d.short)}
 _ops_made: list[Any] = []
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Replaces a documented signature by the native Op object that runs it."""
+def op(name: str, **preset: Any) -> Callable[[_Function], _Function]:
+    """Replaces a documented signature by the native Op object that runs it; to a type checker it
+    stays the signature."""
     spec = BY_NAME[name]
 
-    def make(function: Callable[..., Any]) -> Any:
+    def make(function: _Function) -> _Function:
         free = [a for a in spec.attrs if a.name not in preset]
         native = _core.Op(
             function.__name__,
@@ -89,7 +91,7 @@ def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
         native.__wrapped__ = function
         _ops_made.append(native)
         arrays.OPS[function.__name__] = native
-        return native
+        return cast("_Function", native)
 
     return make
 

@@ -17,7 +17,7 @@ DTYPES = ("f32", "f16", "bf16", "f64", "i32", "i64")
 _FIRST_OF_ELLIPSIS = 0x100  # axes that `...` stands for get letters from here on
 
 
-def einsum(subscripts: str, /, *operands: Any) -> Any:
+def einsum(subscripts: str, /, *operands: Any) -> arrays.Array:
     """Sums products of operands over the letters that the output does not have.
 
     As NumPy's: `"bij,bjk->bik"`; a letter twice in one operand is its diagonal; `...` stands for
