@@ -36,6 +36,7 @@ from anyhal.errors import (
     InvalidTypeError,
     OutOfMemoryError,
     UnsupportedError,
+    typed_call,
 )
 from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FP8
@@ -440,6 +441,7 @@ def _to(a: Any, where: Device) -> Any:
     return arrays.asarray(arrays.numpy(a), device=where, constant=a.constant)
 
 
+@typed_call("explain")
 def explain(text: str) -> Decision:
     """Where a call would run and why, without running it: explain("matmul f32[4,8] f32[8,16]").
 
@@ -471,6 +473,7 @@ def explain(text: str) -> Decision:
     return replace(decision, kernels=tuple(used))
 
 
+@typed_call("facts")
 def facts(path: str | os.PathLike[str] | None = None, *, calls: Sequence[str] = ()) -> Any:
     """What this process knows about its devices, and what each answered about `calls` and about the
     calls explained before: enough to make the same decisions elsewhere.

@@ -16,7 +16,7 @@ import numpy as np
 
 from anyhal import _core
 from anyhal.dtypes import DType, dtype
-from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, dense_strides, describe, normalize_axis
 from anyhal.runtime import device as devices
@@ -65,6 +65,7 @@ def _shape(shape: int | Sequence[int]) -> list[int]:
     return [int(n) for n in dims]
 
 
+@typed_call("empty")
 def empty(
     shape: int | Sequence[int],
     *,
@@ -88,6 +89,7 @@ def _empty(on: Device, d: DType, shape: Sequence[int], purpose: int = 0) -> Arra
     return _core.empty(on.native, d.value, list(shape), purpose)
 
 
+@typed_call("full")
 def full(
     shape: int | Sequence[int],
     value: float,
@@ -110,6 +112,7 @@ def full(
     return out
 
 
+@typed_call("zeros")
 def zeros(
     shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
 ) -> Array:
@@ -117,6 +120,7 @@ def zeros(
     return full(shape, 0, dtype=dtype, device=device)
 
 
+@typed_call("ones")
 def ones(
     shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
 ) -> Array:
@@ -124,6 +128,7 @@ def ones(
     return full(shape, 1, dtype=dtype, device=device)
 
 
+@typed_call("arange")
 def arange(
     start: float,
     stop: float | None = None,
@@ -155,6 +160,7 @@ def arange(
     return asarray(values, dtype=dtype, device=device)
 
 
+@typed_call("asarray")
 def asarray(
     x: Any,
     *,
@@ -265,6 +271,7 @@ def _moved(x: Any, on: Device, want: DType, constant: bool) -> Array:
     return asarray(numpy(x), device=on, constant=constant)
 
 
+@typed_call("frombuffer")
 def frombuffer(
     data: Any,
     dtype: object,
@@ -321,6 +328,7 @@ def _bytes_of(data: Any) -> np.ndarray[Any, Any]:
         ) from None
 
 
+@typed_call("from_dlpack")
 def from_dlpack(x: Any, *, device: Device | str | None = None) -> Array:
     """Another library's host array, sharing its memory; BufferError where that is not possible.
 
@@ -422,6 +430,7 @@ def _span_view(a: Any, data: bytes | bytearray) -> np.ndarray[Any, Any]:
     return np.ndarray(spec.shape, plain, data, 0, strides).view(item)
 
 
+@typed_call("numpy")
 def numpy(a: Any) -> np.ndarray[Any, Any]:
     """A new ndarray with the array's values; waits for them. Block formats come as their bytes."""
     view = host_view(a, False)
@@ -441,6 +450,7 @@ def _check_writable(a: Any) -> None:
         )
 
 
+@typed_call("set")
 def set_values(a: Array, values: Any) -> Array:
     """Overwrites the array with values from the host (broadcast to its shape); returns it."""
     _check_writable(a)
@@ -620,6 +630,7 @@ def diagonal(a: Any, first: int, second: int) -> Any:
     return _view(a, TensorSpec(spec.dtype, tuple(shape), tuple(strides)))
 
 
+@typed_call("reshape")
 def reshape(a: Any, *shape: Any) -> Array:
     """The same elements under another shape: a view where the layout allows, else a copy."""
     needs_array("reshape", a)
@@ -690,6 +701,7 @@ def _view_strides(spec: TensorSpec, dims: Sequence[int]) -> Sequence[int] | None
     return out if i == len(old) else None
 
 
+@typed_call("permute_dims")
 def transpose(a: Any, *axes: Any) -> Array:
     """The view with its dims in another order (reversed without arguments)."""
     needs_array("permute_dims", a)
@@ -721,12 +733,14 @@ def matrix_transpose(a: Any) -> Array:
     return transpose(a, *range(r - 2), r - 1, r - 2)
 
 
+@typed_call("broadcast_to")
 def broadcast_to(a: Any, shape: Sequence[int]) -> Array:
     """The view with that shape; stretched dims have stride 0."""
     needs_array("broadcast_to", a)
     return _view(a, spec_of(a).broadcast_to(_shape(shape)))
 
 
+@typed_call("split")
 def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0) -> list[Array]:
     """Copies of consecutive parts along one axis: so many equal ones, or cut before each index."""
     needs_array("split", a)

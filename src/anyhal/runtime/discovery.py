@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 
 from anyhal import settings
+from anyhal.errors import typed_call
 from anyhal.runtime.manifest import FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.vendor import locate_library
 
@@ -417,6 +418,7 @@ def hash_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+@typed_call("get_include")
 def get_include() -> str:
     """The folder of the contract's headers, for compilers: cc -I$(python -c
     "import anyhal; print(anyhal.get_include())")."""

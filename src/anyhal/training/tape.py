@@ -15,11 +15,13 @@ from anyhal.errors import (
     InvalidTypeError,
     NotFoundError,
     UnsupportedError,
+    typed_calls,
 )
 from anyhal.training.record import Recorded
 from anyhal.training.rules import REFUSED, RULES
 
 
+@typed_calls
 class Tape:
     """Calls made through it are those of `anyhal`, recorded when a watched array goes in:
 
