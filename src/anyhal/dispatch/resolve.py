@@ -110,10 +110,11 @@ def _attributes(
     spec: OpSpec, preset: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """All attributes, checked and in the registry's form."""
+    called = next((name for name, p in spec.functions.items() if p == preset), spec.name)
     out: dict[str, Any] = {}
     for a in spec.attrs:
         value = preset.get(a.name, given.get(a.name, a.default))
-        out[a.name] = _attribute(spec.name, a, value)
+        out[a.name] = _attribute(called, a, value)
     return out
 
 

@@ -34,7 +34,7 @@ ATTRS = (
         c_enum="activation",
     ),
     Attr("scale", "f32", default=1.0, c_type="float", doc="multiplies the product"),
-    Attr("dtype", "dtype", default=None, doc="output dtype; f32 for f16 and bf16 inputs"),
+    Attr("dtype", "dtype", default=None, doc="output dtype; the operands' by default, f32 may be asked for"),
 )
 
 

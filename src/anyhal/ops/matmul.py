@@ -131,7 +131,7 @@ SPEC = OpSpec(
     summary="Batched matrix product out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n].",
     inputs=(Arg("a", "[..., M, K]"), Arg("b", "[..., K, N]")),
     output=Arg("out", "[..., M, N]"),
-    attrs=(Attr("dtype", "dtype", default=None, doc="output dtype; f32 for f16 and bf16 inputs"),),
+    attrs=(Attr("dtype", "dtype", default=None, doc="output dtype; the operands' by default, f32 may be asked for"),),
     dtypes={
         "f32": "f32",
         "f64": "f64",

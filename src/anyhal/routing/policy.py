@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from anyhal.errors import BackendLoadError, InvalidArgumentError, NotFoundError, UnsupportedError
+from anyhal.errors import BackendLoadError, InvalidArgumentError, InvalidTypeError, NotFoundError, UnsupportedError
 from anyhal.routing.facts import (
     FALLBACKS,
     STATES,
@@ -64,9 +64,14 @@ _DEVICE = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,5}))?")
 
 def parse_device(text: str) -> DeviceName:
     """The one place that reads `chip:index` or `chip`; exactly as written, nothing is trimmed."""
-    found = _DEVICE.fullmatch(text) if isinstance(text, str) else None
+    if not isinstance(text, str):
+        raise InvalidTypeError(
+            f"naming a device: {text!r} is a {type(text).__name__}, not a name; write one that"
+            " `anyhal devices` prints, such as 'cpu:0'"
+        )
+    found = _DEVICE.fullmatch(text)
     if found is None:
-        plain = _plain_name(text) if isinstance(text, str) else ""
+        plain = _plain_name(text)
         hint = f"did you mean {plain}?" if plain else "write a name that `anyhal devices` prints"
         raise InvalidArgumentError(
             f"cannot read {text!r} as a device: it is neither chip nor chip:index in lower case;"

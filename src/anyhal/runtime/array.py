@@ -240,8 +240,9 @@ def _numbers(x: Any, values: np.ndarray[Any, Any], who: str) -> np.ndarray[Any, 
     if kind in "biufV":  # V: bfloat16 and other additions to NumPy, judged by name
         return values
     if kind == "O" and isinstance(x, int):
+        way = "above what uint64" if x > 0 else "below what int64"
         raise InvalidArgumentError(
-            f"{who}: an integer of {x.bit_length()} bits is too large for int64; pass a float"
+            f"{who}: the integer, of {x.bit_length()} bits, is {way} holds; pass a float"
         )
     why = _NO_NUMBERS.get(kind, "it is none")
     raise InvalidTypeError(
@@ -639,6 +640,11 @@ def reshape(a: Any, *shape: Any) -> Array:
     if any(not isinstance(n, int | np.integer) for n in dims):
         raise InvalidTypeError(
             f"reshaping {describe(spec)} to {list(shape)}: sizes are whole numbers; pass ints"
+        )
+    if dims.count(-1) > 1:
+        raise InvalidArgumentError(
+            f"reshaping {describe(spec)} to {list(shape)}: -1 is there {dims.count(-1)} times, and"
+            " only one size follows from the others; write the sizes"
         )
     known = math.prod(n for n in dims if n != -1)
     if dims.count(-1) == 1 and known and spec.size % known == 0:
