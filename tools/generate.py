@@ -1,7 +1,7 @@
 """Writes what is generated from the op registry; --check only compares and fails on a difference.
 SPDX-License-Identifier: Apache-2.0
 
-From src/anyhal/ops: include/anyhal/ops.h and hal_ops.h, core/api/op_table.inc,
+From src/anyhal/ops: include/anyhal/ops.h and hal_ops.h, core/api/op_table.inc and op_choices.inc,
 src/anyhal/functions.py, docs/reference/ops/*.md (there, who runs an op fused is read from the rows
 of the backends).
 """
@@ -272,6 +272,7 @@ def outputs() -> dict[Path, str]:
         ROOT / "include" / "anyhal" / "ops.h": header(),
         ROOT / "include" / "anyhal" / "hal_ops.h": generate_c.header(),
         ROOT / "core" / "api" / "op_table.inc": generate_c.table(),
+        ROOT / "core" / "api" / "op_choices.inc": generate_c.choices(),
         ROOT / "src" / "anyhal" / "functions.py": functions(),
         docs / "index.md": index(),
         **{docs / f"{spec.name}.md": page(spec) for spec in SPECS},

@@ -1421,7 +1421,7 @@ def matmul(
 
     Axes      a [..., M, K], b [..., K, N] -> [..., M, N]
     Dtypes    f32, f64, i32, i64, f16, bf16 (computed in f32), i8, u8 (computed in i32)
-    dtype     output dtype; f32 for f16 and bf16 inputs
+    dtype     output dtype; the operands' by default, f32 may be asked for
     Special   K = 0 gives zeros; NaN and infinity follow IEEE; integers wrap
     Aliasing  out may not overlap an input
     Bound     contraction of anyhal.conformance.tolerance
@@ -1489,7 +1489,7 @@ def matmul_epilogue(
               residual [..., M, N] (optional) -> [..., M, N]
     Dtypes    f32, f64, f16, bf16 (computed in f32)
     scale     multiplies the product
-    dtype     output dtype; f32 for f16 and bf16 inputs
+    dtype     output dtype; the operands' by default, f32 may be asked for
     Special   K = 0 makes the product 0; everything is computed in the accumulation dtype and
               rounded once at the end; NaN and infinity follow IEEE; absent operands are left out,
               not zero
@@ -1520,7 +1520,7 @@ def quant_matmul(
     Dtypes    f32, f16, bf16 (computed in f32)
     w         q4_0, q4_1, q8_0 (K a multiple of 32), q4_k, q6_k (of 256); as a rule constant
     scale     multiplies the product
-    dtype     output dtype; f32 for f16 and bf16 inputs
+    dtype     output dtype; the operands' by default, f32 may be asked for
     Special   x is never rounded to 8 or 16 bits; every block has its own scale; K = 0 makes the
               product 0; NaN and infinity follow IEEE
     Aliasing  out may not overlap an input

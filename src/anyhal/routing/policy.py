@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from anyhal.errors import BackendLoadError, InvalidArgumentError, InvalidTypeError, NotFoundError, UnsupportedError
+from anyhal.errors import (
+    BackendLoadError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    NotFoundError,
+    UnsupportedError,
+)
 from anyhal.routing.facts import (
     FALLBACKS,
     STATES,
@@ -65,10 +71,7 @@ _DEVICE = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,5}))?")
 def parse_device(text: str) -> DeviceName:
     """The one place that reads `chip:index` or `chip`; exactly as written, nothing is trimmed."""
     if not isinstance(text, str):
-        raise InvalidTypeError(
-            f"naming a device: {text!r} is a {type(text).__name__}, not a name; write one that"
-            " `anyhal devices` prints, such as 'cpu:0'"
-        )
+        raise _no_name(text)
     found = _DEVICE.fullmatch(text)
     if found is None:
         plain = _plain_name(text)
@@ -78,6 +81,13 @@ def parse_device(text: str) -> DeviceName:
             f" {hint}"
         )
     return DeviceName(found[1], None if found[2] is None else int(found[2]))
+
+
+def _no_name(given: object) -> InvalidTypeError:
+    return InvalidTypeError(
+        f"naming a device: {given!r} is of type {type(given).__name__}; write a text, a name that"
+        " `anyhal devices` prints"
+    )
 
 
 def _plain_name(text: str) -> str:
@@ -239,8 +249,10 @@ def select(spec: str, facts: Facts, policy: Policy = DEFAULT) -> Selection:
     Naming a device allows an uncertified one; nothing allows a quarantined one. Raises
     BackendLoadError when a named backend is here but could not be loaded, else NotFoundError.
     """
-    parts = re.split(r" *\| *", spec) if isinstance(spec, str) else []
-    if not parts or not all(parts):
+    if not isinstance(spec, str):
+        raise _no_name(spec)
+    parts = re.split(r" *\| *", spec)
+    if not all(parts):
         raise InvalidArgumentError(
             f"cannot select a device from {spec!r}: a name is missing; write chip or chip:index,"
             ' several separated by "|", such as "a:0|b"'
