@@ -335,8 +335,9 @@ HAL_EXPORT hal_status hal_tensor_broadcast(const hal_tensor* tensor, int32_t ran
  *          The first call of a signature prepares a plan, later ones find it.
  * Errors   INVALID_ARGUMENT  unknown op, wrong number of operands, shapes that do not fit, ALIASING
  *          UNSUPPORTED       the device has no kernel. POLICY: it has one that gave wrong answers
- * in the self-test, by the registry file. NEEDS_POLICY: the op could be decomposed or its operands
- * copied, which Python's policy does and this interface never; else the backend's own reason
+ *                            in the self-test, by the registry file. NEEDS_POLICY: the op could be
+ *                            decomposed or its operands copied, which Python's policy does and this
+ *                            interface never; else the backend's own reason
  *          OUT_OF_MEMORY     nothing was queued */
 HAL_EXPORT hal_status hal_op(hal_queue* queue, uint32_t op, const hal_tensor* const* operands,
                              uint32_t input_count, uint32_t operand_count, const void* attributes,

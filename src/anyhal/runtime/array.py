@@ -16,7 +16,7 @@ import numpy as np
 
 from anyhal import _core
 from anyhal.dtypes import DType, dtype, of_value
-from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, dense_strides, describe, normalize_axis
 from anyhal.runtime import device as devices
@@ -65,13 +65,14 @@ def _shape(shape: int | Sequence[int]) -> list[int]:
     return [int(n) for n in dims]
 
 
+@typed_call("empty")
 def empty(
     shape: int | Sequence[int],
     *,
     dtype: object = "float32",
     device: Device | str | None = None,
     pool: str = "activations",
-) -> Any:
+) -> Array:
     """An array with unspecified contents. `pool`: activations, weights or cache."""
     if not isinstance(pool, str) or pool not in PURPOSES:
         near = get_close_matches(str(pool), PURPOSES, n=1)
@@ -84,17 +85,18 @@ def _dtype(spec: object) -> DType:
     return dtype(spec)
 
 
-def _empty(on: Device, d: DType, shape: Sequence[int], purpose: int = 0) -> Any:
+def _empty(on: Device, d: DType, shape: Sequence[int], purpose: int = 0) -> Array:
     return _core.empty(on.native, d.value, list(shape), purpose)
 
 
+@typed_call("full")
 def full(
     shape: int | Sequence[int],
     value: float,
     *,
     dtype: object = None,
     device: Device | str | None = None,
-) -> Any:
+) -> Array:
     """An array with `value` everywhere. Without a dtype, the one that asarray(value) has: bool for
     a bool, int64 for an int, float32 for a float."""
     given: Any = value
@@ -110,20 +112,23 @@ def full(
     return out
 
 
+@typed_call("zeros")
 def zeros(
     shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
-) -> Any:
+) -> Array:
     """An array of zeros."""
     return full(shape, 0, dtype=dtype, device=device)
 
 
+@typed_call("ones")
 def ones(
     shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
-) -> Any:
+) -> Array:
     """An array of ones."""
     return full(shape, 1, dtype=dtype, device=device)
 
 
+@typed_call("arange")
 def arange(
     start: float,
     stop: float | None = None,
@@ -131,7 +136,7 @@ def arange(
     *,
     dtype: object = None,
     device: Device | str | None = None,
-) -> Any:
+) -> Array:
     """start, start + step, ... below stop; int64, or float32 when an argument is a float."""
     if stop is None:
         start, stop = 0, start
@@ -155,17 +160,20 @@ def arange(
     return asarray(values, dtype=dtype, device=device)
 
 
+@typed_call("asarray")
 def asarray(
     x: Any,
     *,
     dtype: object = None,
     device: Device | str | None = None,
     constant: bool = False,
-) -> Any:
+) -> Array:
     """A copy of `x` (nested lists, NumPy or other host arrays, Array) as an array.
 
-    dtype: default x's own; Python bools become bool, ints int64, floats float32. device: default
-    the scope's, for an Array its own. constant: writes are refused later and backends may pack it.
+    dtype: default x's own; Python bools become bool, ints int64, floats float32 (infinity beyond
+    its range). Numbers that an integer dtype does not hold raise InvalidArgumentError: those out
+    of range, fractions, NaN; `astype` of an Array decides about them. device: default the scope's,
+    for an Array its own. constant: writes are refused later and backends may pack it.
     """
     _needs_bool("asarray", "constant", constant)
     if isinstance(x, Array):
@@ -248,8 +256,9 @@ def _numbers(x: Any, values: np.ndarray[Any, Any], who: str) -> np.ndarray[Any, 
     if kind in "biufV":  # V: bfloat16 and other additions to NumPy, judged by name
         return values
     if kind == "O" and isinstance(x, int):
+        way = "above what uint64" if x > 0 else "below what int64"
         raise InvalidArgumentError(
-            f"{who}: an integer of {x.bit_length()} bits is too large for int64; pass a float"
+            f"{who}: the integer, of {x.bit_length()} bits, is {way} holds; pass a float"
         )
     why = _NO_NUMBERS.get(kind, "it is none")
     raise InvalidTypeError(
@@ -268,17 +277,18 @@ _NO_NUMBERS = {
 }
 
 
-def _moved(x: Any, on: Device, want: DType, constant: bool) -> Any:
+def _moved(x: Any, on: Device, want: DType, constant: bool) -> Array:
     source = device_of(x)
     if want != of_value(x._dtype_value):
         x = OPS["astype"](x, dtype=want.name)
     if source is on and not constant:
-        return OPS["copy"](x)
+        return cast("Array", OPS["copy"](x))
     if want.is_block:
         return frombuffer(numpy(x), want, x.shape, device=on, constant=constant)
     return asarray(numpy(x), device=on, constant=constant)
 
 
+@typed_call("frombuffer")
 def frombuffer(
     data: Any,
     dtype: object,
@@ -286,7 +296,7 @@ def frombuffer(
     *,
     device: Device | str | None = None,
     constant: bool = True,
-) -> Any:
+) -> Array:
     """Bytes as stored (a uint8 array, memory map or bytes) as an array; how block formats come in.
 
     Zero copy where the device computes in host memory: then the bytes must not change while the
@@ -335,7 +345,8 @@ def _bytes_of(data: Any) -> np.ndarray[Any, Any]:
         ) from None
 
 
-def from_dlpack(x: Any, *, device: Device | str | None = None) -> Any:
+@typed_call("from_dlpack")
+def from_dlpack(x: Any, *, device: Device | str | None = None) -> Array:
     """Another library's host array, sharing its memory; BufferError where that is not possible.
 
     Writes through either side are seen by the other. Read-only data becomes a constant array.
@@ -436,6 +447,7 @@ def _span_view(a: Any, data: bytes | bytearray) -> np.ndarray[Any, Any]:
     return np.ndarray(spec.shape, plain, data, 0, strides).view(item)
 
 
+@typed_call("numpy")
 def numpy(a: Any) -> np.ndarray[Any, Any]:
     """A new ndarray with the array's values; waits for them. Block formats come as their bytes."""
     view = host_view(a, False)
@@ -455,7 +467,8 @@ def _check_writable(a: Any) -> None:
         )
 
 
-def set_values(a: Any, values: Any) -> Any:
+@typed_call("set")
+def set_values(a: Array, values: Any) -> Array:
     """Overwrites the array with values from the host (broadcast to its shape); returns it."""
     _check_writable(a)
     if isinstance(values, Array):
@@ -488,11 +501,8 @@ def _write(a: Any, values: Any, fresh: bool = False, casting: Any = "same_kind")
 
 
 def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
-    if casting == "unsafe" and values.dtype.kind == "f" and view.dtype.kind in "iu":
-        # As the cast op: saturate, NaN to 0; NumPy leaves this undefined.
-        from anyhal.ops._oracle import convert
-
-        values = convert(np.asarray(values, np.float64), dtype(view.dtype))
+    if values.dtype.kind not in "biu" and view.dtype.kind in "iu":
+        values, casting = _whole(values, view.dtype), "unsafe"
     if view.dtype != values.dtype and dtype(view.dtype).short in FP8:
         values = _fitting(values, dtype(view.dtype))
     if values.dtype.kind in "iu" and view.dtype.kind in "iu" and values.size:
@@ -506,6 +516,19 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
         casting = "unsafe"  # every value fits, whatever NumPy says of the two types
     with np.errstate(all="ignore"):
         np.copyto(view, values, casting=casting)
+
+
+def _whole(values: Any, item: np.dtype[Any]) -> Any:
+    """Floats as integers; what is not whole or does not fit is refused, astype rounds and clips."""
+    wide, limits = np.asarray(values, np.float64), np.iinfo(item)
+    # The first number beyond the largest: the largest itself may be no float64.
+    bad = (wide < limits.min) | (wide >= float(limits.max + 1)) | (wide != np.trunc(wide))
+    if bad.any():
+        raise ValueError(
+            f"{wide[bad].flat[0]} is no whole number from {limits.min} to {limits.max}, which is"
+            f" what {item.name} holds; astype rounds toward zero and clips"
+        )
+    return wide.astype(item)
 
 
 def _fitting(values: Any, d: DType) -> Any:
@@ -533,11 +556,11 @@ def _write_bytes(a: Any, raw: np.ndarray[Any, Any], fresh: bool = False) -> None
 # ------------------------------------------------------------------------------------------ views
 
 
-def _view(a: Any, spec: TensorSpec, offset: int = 0) -> Any:
+def _view(a: Any, spec: TensorSpec, offset: int = 0) -> Array:
     return _core.view(a, spec.dtype.value, list(spec.shape), list(spec.strides), offset)
 
 
-def getitem(a: Any, key: Any) -> Any:
+def getitem(a: Any, key: Any) -> Array:
     """A view: integers, slices with a positive step, None and one Ellipsis."""
     spec = spec_of(a)
     keys = key if isinstance(key, tuple) else (key,)
@@ -630,7 +653,8 @@ def diagonal(a: Any, first: int, second: int) -> Any:
     return _view(a, TensorSpec(spec.dtype, tuple(shape), tuple(strides)))
 
 
-def reshape(a: Any, *shape: Any) -> Any:
+@typed_call("reshape")
+def reshape(a: Any, *shape: Any) -> Array:
     """The same elements under another shape: a view where the layout allows, else a copy."""
     needs_array("reshape", a)
     dims = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
@@ -638,6 +662,11 @@ def reshape(a: Any, *shape: Any) -> Any:
     if not all(map(_is_int, dims)):
         raise InvalidTypeError(
             f"reshaping {describe(spec)} to {list(shape)}: sizes are whole numbers; pass ints"
+        )
+    if dims.count(-1) > 1:
+        raise InvalidArgumentError(
+            f"reshaping {describe(spec)} to {list(shape)}: -1 is there {dims.count(-1)} times, and"
+            " only one size follows from the others; write the sizes"
         )
     known = math.prod(n for n in dims if n != -1)
     if dims.count(-1) == 1 and known and spec.size % known == 0:
@@ -700,7 +729,8 @@ def _view_strides(spec: TensorSpec, dims: Sequence[int]) -> Sequence[int] | None
     return out if i == len(old) else None
 
 
-def transpose(a: Any, *axes: Any) -> Any:
+@typed_call("permute_dims")
+def transpose(a: Any, *axes: Any) -> Array:
     """The view with its dims in another order (reversed without arguments)."""
     needs_array("permute_dims", a)
     order = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
@@ -721,7 +751,7 @@ def transpose(a: Any, *axes: Any) -> Any:
     return _view(a, spec.permute(order))
 
 
-def matrix_transpose(a: Any) -> Any:
+def matrix_transpose(a: Any) -> Array:
     """The view with the last two dims exchanged."""
     r = a.ndim
     if r < 2:
@@ -731,13 +761,15 @@ def matrix_transpose(a: Any) -> Any:
     return transpose(a, *range(r - 2), r - 1, r - 2)
 
 
-def broadcast_to(a: Any, shape: Sequence[int]) -> Any:
+@typed_call("broadcast_to")
+def broadcast_to(a: Any, shape: Sequence[int]) -> Array:
     """The view with that shape; stretched dims have stride 0."""
     needs_array("broadcast_to", a)
     return _view(a, spec_of(a).broadcast_to(_shape(shape)))
 
 
-def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0) -> list[Any]:
+@typed_call("split")
+def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0) -> list[Array]:
     """Copies of consecutive parts along one axis: so many equal ones, or cut before each index."""
     needs_array("split", a)
     spec = spec_of(a)

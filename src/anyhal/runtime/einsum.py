@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._spec import describe
 from anyhal.runtime import array as arrays
 
@@ -17,7 +17,8 @@ DTYPES = ("f32", "f16", "bf16", "f64", "i32", "i64")
 _FIRST_OF_ELLIPSIS = 0x100  # axes that `...` stands for get letters from here on
 
 
-def einsum(subscripts: str, /, *operands: Any) -> Any:
+@typed_call("einsum")
+def einsum(subscripts: str, /, *operands: Any) -> arrays.Array:
     """Sums products of operands over the letters that the output does not have.
 
     As NumPy's: `"bij,bjk->bik"`; a letter twice in one operand is its diagonal; `...` stands for
@@ -38,7 +39,7 @@ def einsum(subscripts: str, /, *operands: Any) -> Any:
         work.append(found)
     (found,) = work
     found = found.reduced(output)
-    return found.ordered(output)
+    return cast("arrays.Array", found.ordered(output))
 
 
 class _Term:
