@@ -47,6 +47,7 @@ HAL_API Instance* load_instance(const std::string& path, const std::string& name
 HAL_API void set_log_level(int level);
 // Every instance of the process, in the order of loading.
 HAL_API std::vector<Instance*> all_instances();
-void track_instance(Instance* instance);
+void instances_before_fork();
+void instances_after_fork();
 
 }  // namespace hal

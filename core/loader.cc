@@ -230,6 +230,16 @@ std::vector<Instance*> all_instances() {
   return tracked().instances;
 }
 
+void instances_before_fork() {
+  tracked().mutex.lock();
+  for (Instance* in : tracked().instances) in->mutex.lock();
+}
+
+void instances_after_fork() {
+  for (Instance* in : tracked().instances) in->mutex.unlock();
+  tracked().mutex.unlock();
+}
+
 Instance* load_instance(const std::string& path, const std::string& name,
                         std::vector<std::pair<std::string, std::string>> settings,
                         const std::string& copy) {

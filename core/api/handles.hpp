@@ -117,6 +117,8 @@ class Handles {
   // goes to no other handle before `recycle`.
   void* end(const void* given);
   void recycle(const void* given);
+  // Over a fork the table is whole.
+  std::mutex& fork_lock() { return mutex_; }
   void* remove(const void* given) {
     void* object = end(given);
     if (object) recycle(given);

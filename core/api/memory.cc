@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/api/call.hpp"
+#include "core/api/fork.hpp"
 #include "core/api/names.hpp"
 #include "core/api/order.hpp"
 #include "core/dispatch.hpp"
@@ -58,6 +59,7 @@ class Ended {
     waiting_.push_back(std::move(one));
     any_.store(true, std::memory_order_release);
   }
+  std::mutex& fork_lock() { return mutex_; }
   // Gives back what it can; with `wait` all that waits now.
   void collect(bool wait) {
     while (any_.load(std::memory_order_acquire)) {
@@ -95,6 +97,13 @@ Ended& ended() {
   static auto* e = new Ended;
   return *e;
 }
+
+}  // namespace
+
+void buffers_before_fork() { ended().fork_lock().lock(); }
+void buffers_after_fork() { ended().fork_lock().unlock(); }
+
+namespace {
 
 // The buffer of a call to hal_alloc; what waits for other calls is memory too.
 Buffer* allocate(ApiQueue& q, uint64_t bytes, int32_t purpose) {

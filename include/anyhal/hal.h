@@ -18,6 +18,8 @@
  *          returns. A released handle never comes back. Calls on one queue take turns; calls on
  *          two run side by side, ordered by what they read and write. Records and tensors that the
  *          caller owns (hal_error, hal_tensor, arrays, host memory) belong to one thread at a time.
+ *          A fork's child goes on with synchronous devices, whatever other threads were calling,
+ *          except with graphs that they were recording; other devices are lost there.
  * Errors   each call returns a status and, when it fails, fills `error` (which may be NULL). Any
  *          call may answer INVALID_ARGUMENT for a NULL or impossible argument, OUT_OF_MEMORY for
  *          the host's memory, DEVICE_LOST (sticky: other devices go on) and INTERNAL (a defect;
