@@ -1,0 +1,56 @@
+/* What happens at the limits that a system sets for a process.
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ *     limits DEVICE SCENARIO    prints "ok" */
+#define _GNU_SOURCE
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "check.h"
+
+static const char* name;
+
+/* No more address space than there is now, and `more` bytes. */
+static void limit_space(uint64_t more) {
+  unsigned long pages = 0;
+  FILE* file = fopen("/proc/self/statm", "r");
+  HOLDS(file && fscanf(file, "%lu", &pages) == 1);
+  fclose(file);
+  const struct rlimit limit = {pages * 4096 + more, RLIM_INFINITY};
+  HOLDS(!setrlimit(RLIMIT_AS, &limit));
+}
+
+/* Started with little space: a smaller table serves. */
+static void works(void) {
+  hal_device* device;
+  hal_queue* queue;
+  GOOD(hal_select_backend(name, &device, error));
+  GOOD(hal_queue_create(device, &queue, error));
+  hal_tensor x = matrix(queue, 8, 8), y = matrix(queue, 8, 8);
+  fill(queue, &x, 1);
+  GOOD(hal_matmul(queue, &x, &x, &y, error));
+}
+
+static void no_space(void) {
+  hal_device* device;
+  hal_queue* queue;
+  int none = 0;
+  BAD(INVALID_ARGUMENT, HANDLE, hal_free((hal_buffer*)&none, error));
+  BAD(INVALID_ARGUMENT, HANDLE, hal_free((hal_buffer*)1, error));
+  GOOD(hal_select_backend(name, &device, error));
+  limit_space(64 << 10);
+  BAD(OUT_OF_MEMORY, NONE, hal_queue_create(device, &queue, error));
+  const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+  HOLDS(!setrlimit(RLIMIT_AS, &all));
+  GOOD(hal_queue_create(device, &queue, error));
+}
+
+int main(int count, char** words) {
+  if (count != 3) return 2;
+  name = words[1];
+  if (!strcmp(words[2], "works")) works();
+  if (!strcmp(words[2], "no_space")) no_space();
+  puts("ok");
+  return 0;
+}
