@@ -46,11 +46,33 @@ static void no_space(void) {
   GOOD(hal_queue_create(device, &queue, error));
 }
 
+static void released(void* argument) { ++*(int*)argument; }
+
+/* An import that fails when all else is done does not give the memory back. */
+static void imports(void) {
+  hal_device* device;
+  hal_queue* queue;
+  hal_buffer* buffer;
+  hal_error why = {0, 0, ""};
+  int given_back = 0;
+  GOOD(hal_select_backend(name, &device, error));
+  GOOD(hal_queue_create(device, &queue, error));
+  HOLDS(mallopt(M_MMAP_THRESHOLD, 1 << 30) && mallopt(M_TRIM_THRESHOLD, 1 << 30));
+  free(malloc(200 << 20)); /* what the records take */
+  char* memory = (char*)mmap(NULL, 64 << 18, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  HOLDS(memory != (char*)MAP_FAILED);
+  limit_space(5 << 20); /* for a table of 2^16 handles */
+  long n = 0;
+  while (!hal_buffer_import(queue, memory + 64 * n, 64, released, &given_back, &buffer, &why)) ++n;
+  HOLDS(n == (1 << 16) - 1 && why.status == HAL_STATUS_OUT_OF_MEMORY && given_back == 0);
+}
+
 int main(int count, char** words) {
   if (count != 3) return 2;
   name = words[1];
   if (!strcmp(words[2], "works")) works();
   if (!strcmp(words[2], "no_space")) no_space();
+  if (!strcmp(words[2], "imports")) imports();
   puts("ok");
   return 0;
 }

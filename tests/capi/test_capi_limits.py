@@ -33,7 +33,7 @@ def test_the_module_is_imported_in_little_address_space() -> None:
     assert done.returncode == 0 or "ImportError" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["no_space"])
+@pytest.mark.parametrize("scenario", ["no_space", "imports"])
 def test_a_limit_has_its_status(build: Build, play: Play, scenario: str) -> None:
     done = play([build("limits.c"), "cpu_ref", scenario])
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stdout + done.stderr
