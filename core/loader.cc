@@ -12,7 +12,9 @@
 
 #include "anyhal/ops.h"
 #include "core/executor.hpp"
+#include "core/file_limit.hpp"
 #include "core/instance.hpp"
+#include "core/text.hpp"
 
 namespace hal {
 namespace {
@@ -47,7 +49,7 @@ anyhal_status service_error(void*, anyhal_error* error, anyhal_status status, in
                             const char* text) {
   if (!error) return status;
   error->reason = reason;
-  std::snprintf(error->text, sizeof(error->text), "%s", text ? text : "");
+  copy_text(error->text, text ? text : "");
   return status;
 }
 
@@ -103,6 +105,7 @@ anyhal_status service_cache_get(void* context, const char* key, void* data, uint
 anyhal_status service_cache_put(void* context, const char* key, const void* data, uint64_t bytes) {
   const std::string path = artefact_path(context, key);
   if (path.empty()) return ANYHAL_STATUS_NOT_FOUND;
+  const FileLimitSignal guard;
   const std::string part = path + ".part" + std::to_string(reinterpret_cast<uintptr_t>(&path));
   {
     std::ofstream file(part, std::ios::binary | std::ios::trunc);

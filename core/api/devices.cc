@@ -63,6 +63,8 @@ Sealed trusted_copy(const Registered& row) {
     if (e.why == NotOpened::kUntrusted)
       refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_UNTRUSTED,
              e.text + "; take that right away (chown, chmod go-w)");
+    if (e.why == NotOpened::kNoRoom)
+      refuse(row, ANYHAL_STATUS_OUT_OF_MEMORY, HAL_REASON_NONE, e.text);
     refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE, e.text + "; install it" + kAgain);
   }
 }

@@ -4,7 +4,7 @@
 
 #include <sys/mman.h>
 
-#include <cstdio>
+#include "core/text.hpp"
 
 namespace hal {
 
@@ -12,7 +12,7 @@ hal_status answer(hal_error* error, int32_t status, int32_t reason, const char* 
   if (error) {
     error->status = status;
     error->reason = reason;
-    std::snprintf(error->text, sizeof(error->text), "%s", text);
+    copy_text(error->text, text);
   }
   return hal_status(status);
 }

@@ -58,13 +58,29 @@ static void imports(void) {
   GOOD(hal_select_backend(name, &device, error));
   GOOD(hal_queue_create(device, &queue, error));
   HOLDS(mallopt(M_MMAP_THRESHOLD, 1 << 30) && mallopt(M_TRIM_THRESHOLD, 1 << 30));
-  free(malloc(200 << 20)); /* what the records take */
+  void* volatile room = malloc(200 << 20); /* for the records */
+  free(room);
   char* memory = (char*)mmap(NULL, 64 << 18, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   HOLDS(memory != (char*)MAP_FAILED);
   limit_space(5 << 20); /* for a table of 2^16 handles */
   long n = 0;
   while (!hal_buffer_import(queue, memory + 64 * n, 64, released, &given_back, &buffer, &why)) ++n;
+  if (n != (1 << 16) - 1) printf("%ld imports, then %s\n", n, why.text);
   HOLDS(n == (1 << 16) - 1 && why.status == HAL_STATUS_OUT_OF_MEMORY && given_back == 0);
+}
+
+/* A text is cut between characters, wherever its end falls. */
+static void texts(void) {
+  char path[1024];
+  for (int head = 0; head < 4; ++head) {
+    strcpy(path, "/");
+    for (int i = 0; i < head; ++i) strcat(path, "x");
+    while (strlen(path) < 900) strcat(path, "\xe2\x82\xac"); /* the euro sign */
+    hal_error why = {0, 0, ""};
+    HOLDS(hal_registry_read(path, &why) != HAL_STATUS_OK);
+    const size_t size = strlen(why.text);
+    HOLDS(size > 500 && !memcmp(why.text + size - 3, "\xe2\x82\xac", 3));
+  }
 }
 
 int main(int count, char** words) {
@@ -73,6 +89,7 @@ int main(int count, char** words) {
   if (!strcmp(words[2], "works")) works();
   if (!strcmp(words[2], "no_space")) no_space();
   if (!strcmp(words[2], "imports")) imports();
+  if (!strcmp(words[2], "texts")) texts();
   puts("ok");
   return 0;
 }

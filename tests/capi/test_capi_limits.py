@@ -33,7 +33,14 @@ def test_the_module_is_imported_in_little_address_space() -> None:
     assert done.returncode == 0 or "ImportError" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["no_space", "imports"])
+@pytest.mark.parametrize("scenario", ["no_space", "imports", "texts"])
 def test_a_limit_has_its_status(build: Build, play: Play, scenario: str) -> None:
     done = play([build("limits.c"), "cpu_ref", scenario])
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stdout + done.stderr
+
+
+def test_a_library_larger_than_a_file_may_be_is_refused(build: Build, play: Play) -> None:
+    done = play(limited(resource.RLIMIT_FSIZE, 10 << 10, build("select.c"), "cpu_ref"))
+    assert done.returncode == 0, done.stdout + done.stderr  # no signal
+    status, _, text = done.stdout.split("|", 2)
+    assert status == "out_of_memory" and "ulimit -f" in text
