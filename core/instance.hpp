@@ -24,6 +24,7 @@ struct HAL_API Instance {
   std::string name, path, build_id;
   std::vector<std::pair<std::string, std::string>> settings;
   std::vector<anyhal_setting> given;  // the settings as hello hands them over
+  std::vector<char> asked;            // for each setting, by the backend; under `mutex`
   void* library = nullptr;
   anyhal_services services{};
   anyhal_reply reply{};
@@ -34,6 +35,7 @@ struct HAL_API Instance {
   std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note
 
   bool synchronous() const { return reply.flags & ANYHAL_REPLY_SYNCHRONOUS; }
+  // Says in the log which settings the backend has not asked for by the end.
   std::vector<ListedDevice> list_devices();
 };
 

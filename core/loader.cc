@@ -68,9 +68,29 @@ void service_parallel(void*, uint32_t count, ParallelFn fn, void* argument) {
 uint32_t service_threads(void*) { return executor_thread_count(); }
 
 const char* service_setting(void* context, const char* name) {
-  for (const auto& [key, value] : of(context).settings)
-    if (key == name) return value.c_str();
+  Instance& in = of(context);
+  for (size_t i = 0; i < in.settings.size(); ++i)
+    if (in.settings[i].first == name) {
+      std::lock_guard lock(in.mutex);
+      in.asked[i] = 1;
+      return in.settings[i].second.c_str();
+    }
   return nullptr;
+}
+
+// A name that nobody asked for is most likely misspelt. Not refused: a backend may read what hello
+// hands over without asking.
+void warn_of_unread(Instance& in) {
+  std::lock_guard lock(in.mutex);
+  for (size_t i = 0; i < in.settings.size(); ++i) {
+    const std::string& key = in.settings[i].first;
+    if (std::exchange(in.asked[i], 1) || key == "cache_dir" || key == "selftest") continue;
+    service_log(&in, 2,
+                ("the setting '" + key +
+                 "' was given and the backend did not ask for it; "
+                 "check its spelling")
+                    .c_str());
+  }
 }
 
 // Artefacts: one file per key in the folder that the setting "cache_dir" names.
@@ -280,6 +300,7 @@ Instance* load_instance(const std::string& path, const std::string& name,
                  service_setting,
                  service_span,
                  service_note};
+  in.asked.resize(in.settings.size());
   for (const auto& [key, value] : in.settings) in.given.push_back({key.c_str(), value.c_str()});
   const anyhal_hello hello = {sizeof(anyhal_hello),
                               0,
@@ -337,6 +358,7 @@ std::vector<ListedDevice> Instance::list_devices() {
                                               "' without a memory kind; it is not used");
     out.push_back(std::move(d));
   }
+  warn_of_unread(*this);
   return out;
 }
 

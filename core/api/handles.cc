@@ -17,7 +17,7 @@ hal_status answer(hal_error* error, int32_t status, int32_t reason, const char* 
   return hal_status(status);
 }
 
-Slot Handles::none_[2] = {{.handle = {Slot::kFree}}, {}};
+constinit Slot Handles::none_[2] = {Slot(Slot::kFree), Slot(0)};
 constinit AllHandles g_handles;
 
 void Handles::reserve() {

@@ -27,7 +27,8 @@ struct Field {
 // One line per live handle. What a call needs of a buffer is here, so that it touches no more.
 struct alignas(64) Slot {
   static constexpr uint64_t kFree = 1;  // no handle is 1; where none ever was, it is 0
-  std::atomic<uint64_t> handle{0};
+  constexpr explicit Slot(uint64_t number) : handle(number) {}
+  std::atomic<uint64_t> handle;
   Field<void*> object;  // ApiDevice, Buffer, ApiQueue or ApiGraph
   Field<Device*> device;
   // Buffers:
