@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from c_programs import Build, Play, Registry
+from c_programs import Build, Play
 
 SPACE = 300 << 20  # less than the tables of handles take where there is enough
 
