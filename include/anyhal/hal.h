@@ -424,12 +424,13 @@ enum { HAL_ACCESS_READ = 1, HAL_ACCESS_WRITE = 2 };
  * Memory   `buffers` are all that the work touches and `access` (HAL_ACCESS_...) how; at most
  *          HAL_OPERANDS_MAX.
  * Order    the callback runs once, before return. It queues its work on the queue that it is shown
- *          and does not wait; on the host it is the work itself. It must return: left by longjmp it
- *          leaves the queue locked (a C++ exception becomes INTERNAL). Behind the queue's earlier
- * calls and other queues' work on the same bytes, before later ones. Threads  other threads' calls
- * on the queue wait; the callback may make calls. Errors   UNSUPPORTED       the backend has no
- * queue to show INVALID_ARGUMENT  a frozen buffer written; another device's; or CAPTURE what the
- * callback returns */
+ *          and does not wait; on the host it is the work itself. Behind the queue's earlier calls
+ *          and other queues' work on the same bytes, before later ones. It must return: left by
+ *          longjmp it leaves the queue locked for ever (a C++ exception becomes INTERNAL).
+ * Threads  other threads' calls on the queue wait; the callback may make calls.
+ * Errors   UNSUPPORTED       the backend has no queue to show
+ *          INVALID_ARGUMENT  a frozen buffer written; another device's; or CAPTURE
+ *          what the callback returns */
 HAL_EXPORT hal_status hal_queue_native(hal_queue* queue, hal_native_fn callback, void* argument,
                                        hal_buffer* const* buffers, const uint32_t* access,
                                        uint32_t count, hal_error* error);
