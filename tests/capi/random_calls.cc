@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     free(bytes);
   }
   for (long n = 0; n < count; ++n) {
-    hal_tensor all[12];
+    hal_tensor all[13];  // one more than the most operands, which may be spoilt too
     const hal_tensor* operands[12];
     int32_t attributes[64];
     constexpr uint64_t kRows = sizeof hal::kOps / sizeof *hal::kOps;
@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
         if (choice.known >> number & 1) break;
       }
     attributes[0] = (int32_t)bytes, attributes[1] = next(50) ? 0 : 1;
-    plausible(all, 12);
+    plausible(all, 13);
     for (uint32_t i = 0; i < operand_count; ++i)
       operands[i] = next(i < row.required ? 90 : 3) ? &all[i] : NULL;
     for (uint64_t times = next(4); times > 2; --times) spoil(&all[next(operand_count + 1)]);
