@@ -12,6 +12,7 @@ from typing import Any, cast
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._spec import describe
 from anyhal.runtime import array as arrays
+from anyhal.runtime import views
 
 DTYPES = ("f32", "f16", "bf16", "f64", "i32", "i64")
 _FIRST_OF_ELLIPSIS = 0x100  # axes that `...` stands for get letters from here on
@@ -50,7 +51,7 @@ class _Term:
         for letter in dict.fromkeys(labels):
             while self.labels.count(letter) > 1:
                 first, second = self.labels.index(letter), self.labels.rindex(letter)
-                self.a = arrays.diagonal(self.a, first, second)
+                self.a = views.diagonal(self.a, first, second)
                 self.labels = self.labels[:second] + self.labels[second + 1 :]
 
     def size(self, letters: str) -> int:

@@ -29,15 +29,12 @@ from anyhal.runtime.array import (
     device_of,
     dlpack_device,
     export_dlpack,
-    getitem,
     host_view,
-    matrix_transpose,
     numpy,
-    reshape,
     set_values,
     spec_of,
-    transpose,
 )
+from anyhal.runtime.views import getitem, matrix_transpose, reshape, transpose
 
 
 @typed_call("item")
