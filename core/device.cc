@@ -3,6 +3,7 @@
 #include "core/device.hpp"
 
 #include <mutex>
+#include <new>
 
 #include "core/queue.hpp"
 
@@ -151,6 +152,36 @@ std::vector<uint8_t> Device::query(uint32_t key, uint64_t argument) const {
 std::vector<Device*> all_devices() {
   std::lock_guard lock(tracked().mutex);
   return tracked().devices;
+}
+
+void Device::before_fork() {
+  memory.fork_lock().lock();
+  buried_lock.lock();
+  queues_lock_.lock();
+}
+
+void Device::after_fork(bool child) {
+  queues_lock_.unlock();
+  buried_lock.unlock();
+  memory.fork_lock().unlock();
+  if (!child) return;
+  new (&order) std::recursive_mutex;
+  new (&packing) std::mutex;
+  // A synchronous call that was under way wrote the parent's memory; here it was never accepted.
+  for (Queue* q : queues_) {
+    q->lock.unlock();
+    q->update_plain();
+  }
+}
+
+void devices_before_fork() {
+  tracked().mutex.lock();
+  for (Device* d : tracked().devices) d->before_fork();
+}
+
+void devices_after_fork(bool child) {
+  for (Device* d : tracked().devices) d->after_fork(child);
+  tracked().mutex.unlock();
 }
 
 Device* open_device(Instance* instance, uint64_t id, const std::string& name) {

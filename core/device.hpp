@@ -66,6 +66,10 @@ struct HAL_API Device {
   void collect_plans();
   // One of the contract's texts or numbers; empty where the slot is absent or refuses.
   std::vector<uint8_t> query(uint32_t key, uint64_t argument = 0) const;
+  // What is changed in moments is held over a fork; what is held while work runs is new in the
+  // child, where the threads that held it do not exist.
+  void before_fork();
+  void after_fork(bool child);
 
  private:
   SpinLock queues_lock_;
@@ -73,6 +77,9 @@ struct HAL_API Device {
 };
 
 HAL_API std::vector<Device*> all_devices();
+// Holds the list and every device; the list is good until `devices_after_fork`.
+void devices_before_fork();
+void devices_after_fork(bool child);
 HAL_API Device* open_device(Instance* instance, uint64_t id, const std::string& name);
 
 }  // namespace hal

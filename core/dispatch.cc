@@ -244,7 +244,7 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
   Plan shape;  // only its operand counts matter to order() and stamp()
   shape.operand_count = 2, shape.input_count = 1;
   const Operand operands[2] = {from, to};
-  order(shape, operands, queue);
+  if (!device.synchronous) order(shape, operands, queue);
   const anyhal_copy_region region = {ref_of(device, to), ref_of(device, from), bytes};
   ErrorRecord error;
   anyhal_status status;
@@ -369,6 +369,9 @@ void record_receipt(const Plan& plan, int32_t status, uint64_t time_ns) {
   g_ring[g_written % kRing] = {g_written, plan.id, time_ns, plan.op, status};
   ++g_written;
 }
+
+void receipts_before_fork() { g_ring_lock.lock(); }
+void receipts_after_fork() { g_ring_lock.unlock(); }
 
 std::vector<Receipt> read_receipts() {
   std::lock_guard guard(g_ring_lock);

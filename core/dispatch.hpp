@@ -85,6 +85,8 @@ HAL_API void set_receipts(bool on);
 extern HAL_API std::atomic<bool> g_receipts;
 inline bool receipts_on() { return g_receipts.load(std::memory_order_relaxed); }
 HAL_API std::vector<Receipt> read_receipts();
+void receipts_before_fork();
+void receipts_after_fork();
 void record_receipt(const Plan& plan, int32_t status, uint64_t time_ns);
 HAL_API uint64_t now_ns();
 

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "core/instance.hpp"
+#include "core/text.hpp"
 
 namespace hal {
 namespace {
@@ -53,7 +54,9 @@ const char* reason_name(int32_t reason) {
 
 std::string said(const anyhal_error& error, const Instance& in) {
   // The record may come from a stranger: trust neither its terminator nor that it is one line.
-  std::string text(error.text, strnlen(error.text, sizeof(error.text)));
+  // A backend may have cut it anywhere.
+  const size_t size = strnlen(error.text, sizeof(error.text));
+  std::string text(error.text, whole_characters(error.text, size, size));
   for (char& c : text)
     if (std::iscntrl(static_cast<unsigned char>(c))) c = ' ';
   // The longest thing before " on " that can name an op or a slot.

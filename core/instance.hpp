@@ -24,6 +24,7 @@ struct HAL_API Instance {
   std::string name, path, build_id;
   std::vector<std::pair<std::string, std::string>> settings;
   std::vector<anyhal_setting> given;  // the settings as hello hands them over
+  std::vector<char> asked;            // for each setting, by the backend; under `mutex`
   void* library = nullptr;
   anyhal_services services{};
   anyhal_reply reply{};
@@ -34,6 +35,7 @@ struct HAL_API Instance {
   std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note
 
   bool synchronous() const { return reply.flags & ANYHAL_REPLY_SYNCHRONOUS; }
+  // Says in the log which settings the backend has not asked for by the end.
   std::vector<ListedDevice> list_devices();
 };
 
@@ -47,6 +49,7 @@ HAL_API Instance* load_instance(const std::string& path, const std::string& name
 HAL_API void set_log_level(int level);
 // Every instance of the process, in the order of loading.
 HAL_API std::vector<Instance*> all_instances();
-void track_instance(Instance* instance);
+void instances_before_fork();
+void instances_after_fork();
 
 }  // namespace hal

@@ -13,7 +13,9 @@
 
 #include "anyhal/ops.h"
 #include "core/executor.hpp"
+#include "core/file_limit.hpp"
 #include "core/instance.hpp"
+#include "core/text.hpp"
 
 namespace hal {
 namespace {
@@ -48,7 +50,7 @@ anyhal_status service_error(void*, anyhal_error* error, anyhal_status status, in
                             const char* text) {
   if (!error) return status;
   error->reason = reason;
-  std::snprintf(error->text, sizeof(error->text), "%s", text ? text : "");
+  copy_text(error->text, text ? text : "");
   return status;
 }
 
@@ -67,9 +69,29 @@ void service_parallel(void*, uint32_t count, ParallelFn fn, void* argument) {
 uint32_t service_threads(void*) { return executor_thread_count(); }
 
 const char* service_setting(void* context, const char* name) {
-  for (const auto& [key, value] : of(context).settings)
-    if (key == name) return value.c_str();
+  Instance& in = of(context);
+  for (size_t i = 0; i < in.settings.size(); ++i)
+    if (in.settings[i].first == name) {
+      std::lock_guard lock(in.mutex);
+      in.asked[i] = 1;
+      return in.settings[i].second.c_str();
+    }
   return nullptr;
+}
+
+// A name that nobody asked for is most likely misspelt. Not refused: a backend may read what hello
+// hands over without asking.
+void warn_of_unread(Instance& in) {
+  std::lock_guard lock(in.mutex);
+  for (size_t i = 0; i < in.settings.size(); ++i) {
+    const std::string& key = in.settings[i].first;
+    if (std::exchange(in.asked[i], 1) || key == "cache_dir" || key == "selftest") continue;
+    service_log(&in, 2,
+                ("the setting '" + key +
+                 "' was given and the backend did not ask for it; "
+                 "check its spelling")
+                    .c_str());
+  }
 }
 
 // Artefacts: one file per key in the folder that the setting "cache_dir" names.
@@ -108,6 +130,7 @@ anyhal_status service_cache_put(void* context, const char* key, const void* data
   if (path.empty()) return ANYHAL_STATUS_NOT_FOUND;
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  const FileLimitSignal guard;
   const std::string part = path + ".part" + std::to_string(reinterpret_cast<uintptr_t>(&path));
   {
     std::ofstream file(part, std::ios::binary | std::ios::trunc);
@@ -236,6 +259,16 @@ std::vector<Instance*> all_instances() {
   return tracked().instances;
 }
 
+void instances_before_fork() {
+  tracked().mutex.lock();
+  for (Instance* in : tracked().instances) in->mutex.lock();
+}
+
+void instances_after_fork() {
+  for (Instance* in : tracked().instances) in->mutex.unlock();
+  tracked().mutex.unlock();
+}
+
 Instance* load_instance(const std::string& path, const std::string& name,
                         std::vector<std::pair<std::string, std::string>> settings,
                         const std::string& copy) {
@@ -273,6 +306,7 @@ Instance* load_instance(const std::string& path, const std::string& name,
                  service_setting,
                  service_span,
                  service_note};
+  in.asked.resize(in.settings.size());
   for (const auto& [key, value] : in.settings) in.given.push_back({key.c_str(), value.c_str()});
   const anyhal_hello hello = {sizeof(anyhal_hello),
                               0,
@@ -330,6 +364,7 @@ std::vector<ListedDevice> Instance::list_devices() {
                                               "' without a memory kind; it is not used");
     out.push_back(std::move(d));
   }
+  warn_of_unread(*this);
   return out;
 }
 

@@ -86,6 +86,8 @@ class HAL_API Memory {
   std::array<Line, kPurposes> ledger();
   // Foreign memory whose last use may still be pending.
   void collect_foreign();
+  // Kept whole over a fork: another thread may be in the middle of a change.
+  SpinLock& fork_lock() { return lock_; }
 
  private:
   static constexpr int kClasses = 176;

@@ -170,6 +170,9 @@ std::vector<Retired> retired_plans() {
   return retired();
 }
 
+void plans_before_fork() { g_plans_mutex.lock(); }
+void plans_after_fork() { g_plans_mutex.unlock(); }
+
 std::vector<Plan*> retained_plans() {
   std::lock_guard lock(g_plans_mutex);
   std::vector<Plan*> alive;

@@ -108,6 +108,8 @@ HAL_API Plan* make_composite(Device& device, uint32_t operand_count, uint32_t in
                              Composite parts);
 // Every plan alive, each retained for the caller.
 HAL_API std::vector<Plan*> retained_plans();
+void plans_before_fork();
+void plans_after_fork();
 
 // What plans that are gone have run, summed by what a summary tells apart.
 struct Retired {

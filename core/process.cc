@@ -1,4 +1,4 @@
-// The fork handler; what the host has left.
+// The fork handlers; what the host has left.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/process.hpp"
 
@@ -8,8 +8,10 @@
 #include <cstdio>
 
 #include "core/device.hpp"
+#include "core/dispatch.hpp"
 #include "core/executor.hpp"
 #include "core/queue.hpp"
+#include "core/spec.hpp"
 
 namespace hal {
 namespace {
@@ -26,7 +28,28 @@ uint64_t number_in(const char* path, const char* format) {
   return value;
 }
 
+// What other threads change in moments is held, so that the child gets it whole. The order is that
+// of calls: a device's locks before those that are taken under them.
+void before() {
+  devices_before_fork();
+  instances_before_fork();
+  plans_before_fork();
+  specs_before_fork();
+  receipts_before_fork();
+}
+
+void after(bool child) {
+  receipts_after_fork();
+  specs_after_fork();
+  plans_after_fork();
+  instances_after_fork();
+  devices_after_fork(child);
+}
+
+void in_parent() { after(false); }
+
 void in_child() {
+  after(true);
   executor_after_fork();
   for (Device* d : all_devices())
     if (!d->synchronous)
@@ -42,7 +65,7 @@ void in_child() {
 }  // namespace
 
 void watch_forks() {
-  static const int once = pthread_atfork(nullptr, nullptr, in_child);
+  static const int once = pthread_atfork(before, in_parent, in_child);
   (void)once;
 }
 

@@ -6,8 +6,9 @@
 
 namespace hal {
 
-// Registers the fork handler, once: in the child the executor starts anew, synchronous devices go
-// on, devices with queues of their own are dead with a clear status.
+// Registers the fork handlers, once: in the child the executor starts anew, synchronous devices go
+// on, whatever other threads were computing, and devices with queues of their own are dead with a
+// clear status.
 HAL_API void watch_forks();
 
 // Bytes that could be written to without swapping or being killed, within the limit of our control

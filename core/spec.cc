@@ -176,6 +176,9 @@ const Spec* intern_spec(Device* device, uint32_t dtype, int32_t rank, const int6
   return t.specs.emplace(h, std::move(spec))->second.get();
 }
 
+void specs_before_fork() { table().mutex.lock(); }
+void specs_after_fork() { table().mutex.unlock(); }
+
 size_t spec_count() {
   std::lock_guard lock(table().mutex);
   return table().specs.size();

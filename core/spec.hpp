@@ -43,5 +43,7 @@ HAL_API std::string describe(const Spec& spec);
 HAL_API const Spec* intern_spec(Device* device, uint32_t dtype, int32_t rank, const int64_t* dims,
                                 const int64_t* strides);
 HAL_API size_t spec_count();
+void specs_before_fork();
+void specs_after_fork();
 
 }  // namespace hal

@@ -5,7 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import signal
+import sys
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
@@ -21,3 +24,13 @@ settings.load_profile("default")
 # that interrupt a program need it as a person's terminal has it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def default_device_as_before() -> Iterator[None]:
+    """What a test selects for the process does not reach the tests after it."""
+    context = sys.modules.get("anyhal.runtime.context")
+    before = None if context is None else context._process_wide
+    yield
+    if context is not None:
+        context._process_wide = before

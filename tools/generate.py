@@ -1,7 +1,7 @@
 """Writes what is generated from the op registry; --check only compares and fails on a difference.
 SPDX-License-Identifier: Apache-2.0
 
-From src/anyhal/ops: include/anyhal/ops.h and hal_ops.h, core/api/op_table.inc,
+From src/anyhal/ops: include/anyhal/ops.h and hal_ops.h, core/api/op_table.inc and op_choices.inc,
 src/anyhal/functions.py, docs/reference/ops/*.md (there, who runs an op fused is read from the rows
 of the backends).
 """
@@ -77,11 +77,12 @@ def quoted(value: Any) -> str:
 
 def parameters(spec: OpSpec, preset: Mapping[str, Any]) -> Iterator[str]:
     """Arrays by position, optional ones also by name; attributes and out by keyword."""
+    taken = "Array" if spec.aliasing == "required" else "ArrayLike"
     for arg in (a for a in spec.inputs if not a.optional):
-        yield f"{arg.name}: {'Sequence[Array]' if arg.variadic else 'Array'}"
+        yield f"{arg.name}: {f'Sequence[{taken}]' if arg.variadic else taken}"
     yield "/"
     for arg in (a for a in spec.inputs if a.optional):
-        yield f"{arg.name}: Array | None = None"
+        yield f"{arg.name}: {taken} | None = None"
     yield "*"
     attrs = [a for a in spec.attrs if a.name not in preset]
     for attr in (a for a in attrs if a.default is REQUIRED):
@@ -94,9 +95,13 @@ def parameters(spec: OpSpec, preset: Mapping[str, Any]) -> Iterator[str]:
 
 
 def returned(spec: OpSpec) -> str:
-    if any(a.optional for a in spec.outputs):
-        return "Any"  # an Array or a tuple of them, which the caller knows from the operands
-    return f"tuple[{', '.join('Array' for _ in spec.outputs)}]" if spec.more_outputs else "Array"
+    """What its samples give: attributes and operands decide how many of its outputs a call has."""
+    if not spec.more_outputs:
+        return "Array"
+    counts = op_pages.output_counts(spec)
+    if len(counts) == 1:
+        return f"tuple[{', '.join('Array' for _ in range(counts.pop()))}]"
+    return "Array | tuple[Array, ...]" if 1 in counts else "tuple[Array, ...]"
 
 
 def signature(name: str, spec: OpSpec, preset: Mapping[str, Any]) -> str:
@@ -166,10 +171,11 @@ def functions() -> str:
         'the bodies never run.\n"""\n\n'
         '# mypy: disable-error-code="empty-body"\n'
         "from __future__ import annotations\n\n"
-        "from typing import TYPE_CHECKING, Any, Literal\n\n"
+        "from typing import TYPE_CHECKING, Literal\n\n"
         "from anyhal.dispatch import op as _op\n\n"
         "if TYPE_CHECKING:\n"
         "    from collections.abc import Sequence\n\n"
+        "    from numpy.typing import ArrayLike\n\n"
         "    from anyhal._core import Array\n\n"
         "__all__ = [\n" + "".join(f'    "{name}",\n' for name in sorted(found)) + "]\n"
     ]
@@ -266,6 +272,7 @@ def outputs() -> dict[Path, str]:
         ROOT / "include" / "anyhal" / "ops.h": header(),
         ROOT / "include" / "anyhal" / "hal_ops.h": generate_c.header(),
         ROOT / "core" / "api" / "op_table.inc": generate_c.table(),
+        ROOT / "core" / "api" / "op_choices.inc": generate_c.choices(),
         ROOT / "src" / "anyhal" / "functions.py": functions(),
         docs / "index.md": index(),
         **{docs / f"{spec.name}.md": page(spec) for spec in SPECS},

@@ -156,12 +156,30 @@ def row(spec: OpSpec) -> str:
     return f"    {{{', '.join(shown)}, Aliasing::{rules[spec.aliasing]}, {size}}},\n"
 
 
+_SIZES = {"int32_t": 4, "uint32_t": 4, "float": 4, "uint64_t": 8}
+
+
 def _record_bytes(spec: OpSpec) -> int:
-    sizes = {"int32_t": 4, "uint32_t": 4, "float": 4, "uint64_t": 8}
     total = _record.HEADER_BYTES
     for c_type, _, attr in _record.fields(spec):
-        total += sizes[c_type] * (attr.c_count if attr else 1)
+        total += _SIZES[c_type] * (attr.c_count if attr else 1)
     return total
+
+
+def choices() -> str:
+    """Where a record holds a number of an enumeration, and the bits of the numbers there are."""
+    lines = []
+    for spec in SPECS:
+        at = _record.HEADER_BYTES
+        for c_type, name, attr in _record.fields(spec):
+            if attr is not None and attr.c_enum:
+                assert c_type == "int32_t" or c_type == "uint32_t"
+                bits = sum(1 << number for number in set(attr.choices.values()))
+                assert bits < 1 << 64
+                shown = f'{spec.id}, {at}, "{name}", "hal_{attr.c_enum}", {bits:#x}'
+                lines.append(f"    {{{shown}}},\n")
+            at += _SIZES[c_type] * (attr.c_count if attr else 1)
+    return f"// The rows of kChoices in op_table.hpp. {SPDX}\n// {MADE}\n" + "".join(lines)
 
 
 def table() -> str:

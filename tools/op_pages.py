@@ -81,6 +81,26 @@ def _traced(spec: OpSpec) -> tuple[Sample, Trace] | None:
     return None if second is None else (second, _trace(spec, second))
 
 
+def output_counts(spec: OpSpec) -> set[int]:
+    """How many outputs the samples' calls have."""
+    return {
+        sum(out is not None for out in _outs(spec, sample))
+        for sample in spec.samples(np.random.default_rng(0))
+    }
+
+
+def _attrs(spec: OpSpec, sample: Sample) -> dict[str, Any]:
+    return {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+
+
+def _outs(spec: OpSpec, sample: Sample) -> Outs:
+    specs = _specs(sample)
+    if not spec.shape_from_out:
+        return spec.infer_outs(specs, _attrs(spec, sample))
+    assert sample.out_shape is not None and specs[0] is not None
+    return (TensorSpec.dense(specs[0].dtype, sample.out_shape),)
+
+
 def _specs(sample: Sample) -> list[TensorSpec | None]:
     return [
         None
@@ -91,14 +111,7 @@ def _specs(sample: Sample) -> list[TensorSpec | None]:
 
 
 def _trace(spec: OpSpec, sample: Sample) -> Trace:
-    attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
-    specs = _specs(sample)
-    outs: Outs
-    if spec.shape_from_out:
-        assert sample.out_shape is not None and specs[0] is not None
-        outs = (TensorSpec.dense(specs[0].dtype, sample.out_shape),)
-    else:
-        outs = spec.infer_outs(specs, attrs)
+    attrs, specs, outs = _attrs(spec, sample), _specs(sample), _outs(spec, sample)
     first = 0 if spec.aliasing == "required" else len(specs)
     trace = Trace(ops.lookup)
     spec.decompose_outs(

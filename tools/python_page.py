@@ -163,14 +163,26 @@ def array_rows() -> Iterator[str]:
 
 
 def rules() -> list[str]:
-    """The ops that the tape can differentiate: the keys of anyhal.training.rules.RULES."""
-    found: list[str] = []
-    for node in module("anyhal.training.rules").body:
-        # RULES takes in all of UNARY; a test compares with the imported table.
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) in ("RULES", "UNARY"):
-            assert isinstance(node.value, ast.Dict)
-            found += [ast.literal_eval(key) for key in node.value.keys if key]
-    return sorted(found)
+    """The ops that the tape can differentiate: the keys of anyhal.training.rules.RULES.
+
+    That table is put together from the modules of its package; a test compares with it.
+    """
+    files = sorted((SOURCE / "anyhal" / "training" / "rules").glob("*.py"))
+    tables = [module(f"anyhal.training.rules.{file.stem}") for file in files]
+    return sorted({name for table in tables for node in table.body for name in names_in(node)})
+
+
+def names_in(node: ast.stmt) -> Iterator[str]:
+    """The names of a table of rules: the keys of a dict, the elements of a tuple."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    if ast.unparse(target) not in ("RULES", "SLOPES", "STEPS"):
+        return
+    held = node.value.keys if isinstance(node.value, ast.Dict) else ast.walk(node.value)
+    for key in held:
+        if isinstance(key, ast.Constant):
+            yield str(key.value)
 
 
 def training() -> Iterator[str]:

@@ -362,9 +362,7 @@ anyhal_table make_table() {
 const anyhal_table kSlots = make_table();
 
 const char* setting(const anyhal_hello& hello, const char* name) {
-  for (uint32_t i = 0; i < hello.setting_count; ++i)
-    if (strcmp(hello.settings[i].name, name) == 0) return hello.settings[i].value;
-  return nullptr;
+  return hello.services->setting(hello.services->context, name);
 }
 
 anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error* error) {

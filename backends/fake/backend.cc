@@ -108,8 +108,8 @@ void fill_table(Instance& instance) {
 }
 
 std::string script_text(const anyhal_hello& hello) {
-  for (uint32_t i = 0; i < hello.setting_count; ++i)
-    if (std::strcmp(hello.settings[i].name, "script") == 0) return hello.settings[i].value;
+  const anyhal_services& core = *hello.services;
+  if (const char* script = core.setting(core.context, "script")) return script;
   const char* environment = std::getenv("ANYHAL_FAKE");
   return environment == nullptr ? "" : environment;
 }

@@ -71,6 +71,15 @@ void check_output(const OpRow& row, const Spec& s, const OperandWord& word, uint
             HAL_REASON_ALIASING);
 }
 
+void check_choice(const OpChoice& choice, const Given& g, const std::string& what) {
+  int32_t value;
+  std::memcpy(&value, static_cast<const char*>(g.attributes) + choice.offset, sizeof(value));
+  if (value >= 0 && value < 64 && (choice.known >> value & 1)) return;
+  invalid(what + ": " + choice.field + " " + std::to_string(value) + " is no " + choice.type +
+              "; use a number of hal_ops.h",
+          ANYHAL_REASON_ATTRIBUTE);
+}
+
 }  // namespace
 
 const OpRow& check_given(const Given& g, const std::string& where) {
@@ -103,6 +112,8 @@ const OpRow& check_given(const Given& g, const std::string& where) {
     uint32_t size;
     std::memcpy(&size, g.attributes, sizeof(size));
     if (size != g.attributes_bytes) refuse("the attribute record's own size is not its size");
+    for (const OpChoice& choice : kChoices)
+      if (choice.op == g.op) check_choice(choice, g, what);
   }
   return *row;
 }

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <tuple>
 
+#include "core/api/fork.hpp"
 #include "core/api/names.hpp"
+#include "core/api/order.hpp"
 #include "core/api/trust.hpp"
 #include "core/process.hpp"
 
@@ -19,6 +21,7 @@ struct State {
   bool read = false;
   std::vector<ApiBackend*> backends;
   std::atomic<ApiDevice*> chosen{nullptr};
+  std::atomic<ApiDevice*> devices{nullptr};  // the last one made
 };
 State& state() {
   static auto* s = new State;
@@ -60,6 +63,8 @@ Sealed trusted_copy(const Registered& row) {
     if (e.why == NotOpened::kUntrusted)
       refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_UNTRUSTED,
              e.text + "; take that right away (chown, chmod go-w)");
+    if (e.why == NotOpened::kNoRoom)
+      refuse(row, ANYHAL_STATUS_OUT_OF_MEMORY, HAL_REASON_NONE, e.text);
     refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE, e.text + "; install it" + kAgain);
   }
 }
@@ -87,6 +92,8 @@ void add_devices(ApiBackend& b) {
     d->identity = identity_of(d->listed.info);
     d->handle =
         static_cast<hal_device*>(handles(Kind::kDevice).add([&](Slot& slot) { slot.object = d; }));
+    d->next = state().devices.load();
+    state().devices.store(d);
     b.devices.push_back(d);
   }
 }
@@ -94,6 +101,7 @@ void add_devices(ApiBackend& b) {
 // Loads a backend once; its failure is kept and costs only itself.
 void load(ApiBackend& b) {
   if (std::exchange(b.tried, true)) return;
+  b.loading = true;
   try {
     require_allowed(b.row);
     Sealed copy = trusted_copy(b.row);
@@ -105,6 +113,7 @@ void load(ApiBackend& b) {
   } catch (const Error& why) {
     b.refusal = why;
   }
+  b.loading = false;
 }
 
 bool usually_routed(const ApiBackend& b) {
@@ -198,6 +207,36 @@ Device& ApiDevice::opened() {
   return *d;
 }
 
+void ApiDevice::before_fork() { spare_mutex.lock(); }
+
+void ApiDevice::after_fork(bool child) {
+  spare_mutex.unlock();
+  if (!child) return;
+  new (&opening_) std::mutex;
+  for (ApiQueue* q : queues) new (&q->mutex) std::recursive_mutex;
+  plans.after_fork();
+}
+
+void api_devices_before_fork() {
+  for (ApiDevice* d = state().devices.load(); d; d = d->next) d->before_fork();
+}
+
+void api_devices_after_fork(bool child) {
+  State& s = state();
+  for (ApiDevice* d = s.devices.load(); d; d = d->next) d->after_fork(child);
+  if (!child) return;
+  new (&s.mutex) std::recursive_mutex;
+  for (ApiBackend* b : s.backends) {
+    if (!b->loading) continue;
+    b->loading = false;
+    new (&b->devices) std::vector<ApiDevice*>;
+    b->refusal = Error(ANYHAL_STATUS_UNSUPPORTED,
+                       "backend '" + b->row.name +
+                           "' was being loaded by another thread when this process was forked; "
+                           "fork before or after, or start a new process");
+  }
+}
+
 void need_registry(const char* path) {
   State& s = state();
   std::lock_guard guard(s.mutex);
@@ -216,6 +255,7 @@ void need_registry(const char* path) {
   }
   s.path = file, s.read = true;
   watch_forks();
+  watch_api_forks();
 }
 
 ApiDevice& find_device(const char* names) {

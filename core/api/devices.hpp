@@ -32,8 +32,11 @@ struct ApiDevice {
 
   PlanTable plans;
   std::mutex spare_mutex;
-  size_t queue_count = 0;
+  std::vector<ApiQueue*> queues;        // every one made so far
   std::vector<ApiQueue*> spare_queues;  // released ones, with room for all
+  ApiDevice* next = nullptr;            // made before this one
+  void before_fork();
+  void after_fork(bool child);
 
  private:
   std::atomic<Device*> native_{nullptr};
@@ -42,12 +45,15 @@ struct ApiDevice {
 
 struct ApiBackend {
   Registered row;
-  bool tried = false;
+  bool tried = false, loading = false;
   Instance* instance = nullptr;
   std::vector<ApiDevice*> devices;
   std::optional<Error> refusal;
 };
 
+// Every device is held over a fork; in the child what other threads were opening is refused.
+void api_devices_before_fork();
+void api_devices_after_fork(bool child);
 // Reads the registry once; `path` may be null. Later calls check that no other file is meant.
 void need_registry(const char* path = nullptr);
 // The device that a list of names gives; null: the default, which is chosen now if need be.

@@ -4,7 +4,7 @@
 
 #include <sys/mman.h>
 
-#include <cstdio>
+#include "core/text.hpp"
 
 namespace hal {
 
@@ -12,18 +12,30 @@ hal_status answer(hal_error* error, int32_t status, int32_t reason, const char* 
   if (error) {
     error->status = status;
     error->reason = reason;
-    std::snprintf(error->text, sizeof(error->text), "%s", text);
+    copy_text(error->text, text);
   }
   return hal_status(status);
 }
 
-Handles::Handles(Kind kind) : kind_(kind) {
-  // Pages come with their first use; no memory is promised before.
-  void* space = mmap(nullptr, kMax * sizeof(Slot), PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (space == MAP_FAILED) throw std::bad_alloc();
-  slots_ = static_cast<Slot*>(space);
-  slots_[0].handle.store(Slot::kFree);
+constinit Slot Handles::none_[2] = {Slot(Slot::kFree), Slot(0)};
+constinit AllHandles g_handles;
+
+void Handles::reserve() {
+  // Pages come with their first use; no memory is promised before. Where address space is short,
+  // a smaller table serves. Devices are few.
+  void* space = MAP_FAILED;
+  uint32_t room = kind_ == Kind::kDevice ? kDevices : kMax;
+  for (; space == MAP_FAILED && room >= kLeast; room /= 4)
+    space = mmap(nullptr, room * sizeof(Slot), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED)
+    throw Error(ANYHAL_STATUS_OUT_OF_MEMORY,
+                "there is no address space for the table of handles; raise the limit (ulimit -v)");
+  room *= 4;
+  auto* const slots = static_cast<Slot*>(space);
+  slots[0].handle.store(Slot::kFree);
+  slots_.store(slots, std::memory_order_release);
+  mask_.store(room - 1, std::memory_order_release);
 }
 
 uint32_t Handles::take_number() {
@@ -32,7 +44,8 @@ uint32_t Handles::take_number() {
     free_.pop_back();
     return number;
   }
-  if (used_ == kMax)
+  if (mask_.load(std::memory_order_relaxed) == 1) reserve();
+  if (used_ > mask_.load(std::memory_order_relaxed))
     throw Error(ANYHAL_STATUS_OUT_OF_MEMORY, "too many handles are alive; release some");
   if (free_.capacity() <= used_) free_.reserve(2 * used_ + 1024);  // releasing never allocates
   return used_++;
@@ -50,9 +63,6 @@ void Handles::recycle(const void* given) {
   std::lock_guard guard(mutex_);
   free_.push_back(uint32_t(reinterpret_cast<uint64_t>(given) % kMax));
 }
-
-Handles* const g_handles[5] = {nullptr, new Handles(Kind::kDevice), new Handles(Kind::kBuffer),
-                               new Handles(Kind::kQueue), new Handles(Kind::kGraph)};
 
 Slot& slot_of(const void* given, Kind kind, const char* argument) {
   static const char* const kWords[] = {"", "device", "buffer", "queue", "graph"};

@@ -19,7 +19,7 @@ enum class Kind : uint32_t { kDevice = 1, kBuffer, kQueue, kGraph };
 // the handle is known to be there still.
 template <class T>
 struct Field {
-  std::atomic<T> value;
+  std::atomic<T> value{};
   operator T() const { return value.load(std::memory_order_relaxed); }
   void operator=(T to) { value.store(to, std::memory_order_relaxed); }
 };
@@ -27,6 +27,7 @@ struct Field {
 // One line per live handle. What a call needs of a buffer is here, so that it touches no more.
 struct alignas(64) Slot {
   static constexpr uint64_t kFree = 1;  // no handle is 1; where none ever was, it is 0
+  constexpr explicit Slot(uint64_t number) : handle(number) {}
   std::atomic<uint64_t> handle;
   Field<void*> object;  // ApiDevice, Buffer, ApiQueue or ApiGraph
   Field<Device*> device;
@@ -34,7 +35,7 @@ struct alignas(64) Slot {
   Field<uint64_t> bytes;
   Field<uint64_t> memory, offset;  // the ref of the first byte
   Field<uint64_t> flags;           // as in the key's words
-  uint64_t generation;
+  uint64_t generation = 0;
 
   template <class T>
   T* as() const {
@@ -66,14 +67,18 @@ class Held {
 };
 
 // A handle is kind (4 bits), generation (38), number of the slot (22). One table per kind, so that
-// a handle of another kind is simply not in it. The table is address space that is filled as
-// needed.
+// a handle of another kind is simply not in it. The table is address space that the first handle
+// reserves, as much as there is, and that is filled as needed.
 class Handles {
  public:
-  explicit Handles(Kind kind);
+  constexpr explicit Handles(Kind kind) : slots_(none_), kind_(kind) {}
 
   // The slot where a handle would be; it is there when `holds` says so.
-  Slot* place(const void* given) const { return slots_ + reinterpret_cast<uint64_t>(given) % kMax; }
+  Slot* place(const void* given) const {
+    // In this order: the mask never belongs to a larger table than the slots.
+    const uint64_t mask = mask_.load(std::memory_order_acquire);
+    return slots_.load(std::memory_order_acquire) + (reinterpret_cast<uint64_t>(given) & mask);
+  }
   static bool holds(const Slot* slot, const void* given) {
     return slot->handle.load(std::memory_order_seq_cst) == reinterpret_cast<uint64_t>(given);
   }
@@ -89,7 +94,7 @@ class Handles {
   void* add(const Fill& fill) {
     std::lock_guard guard(mutex_);
     const uint32_t number = take_number();
-    Slot& slot = slots_[number];
+    Slot& slot = slots_.load(std::memory_order_relaxed)[number];
     fill(slot);
     const uint64_t generation = ++slot.generation % (uint64_t(1) << 38);
     const uint64_t handle = uint64_t(kind_) << 60 | generation << 22 | number;
@@ -117,6 +122,8 @@ class Handles {
   // goes to no other handle before `recycle`.
   void* end(const void* given);
   void recycle(const void* given);
+  // Over a fork the table is whole.
+  std::mutex& fork_lock() { return mutex_; }
   void* remove(const void* given) {
     void* object = end(given);
     if (object) recycle(given);
@@ -125,17 +132,29 @@ class Handles {
 
  private:
   static constexpr uint32_t kMax = 1 << 22;
+  static constexpr uint32_t kLeast = 1 << 12, kDevices = 1 << 16;
+  static Slot none_[2];  // before the first handle
   uint32_t take_number();
+  void reserve();
 
-  Slot* slots_;
+  std::atomic<Slot*> slots_;
+  std::atomic<uint64_t> mask_{1};
   const Kind kind_;
-  std::mutex mutex_;
-  uint32_t used_ = 1;  // the first slot stays free: NULL would be there
+  alignas(64) std::mutex mutex_;  // apart from what calls read
+  uint32_t used_ = 1;             // the first slot stays free: NULL would be there
   std::vector<uint32_t> free_;
 };
 
-extern Handles* const g_handles[5];  // by kind; outlive static destructors
-inline Handles& handles(Kind kind) { return *g_handles[uint32_t(kind)]; }
+// By kind. Made before any code runs, and never destroyed, since threads may outlive `main`.
+union AllHandles {
+  constexpr AllHandles()
+      : of{Handles{Kind(0)}, Handles{Kind::kDevice}, Handles{Kind::kBuffer}, Handles{Kind::kQueue},
+           Handles{Kind::kGraph}} {}
+  ~AllHandles() {}
+  Handles of[5];
+};
+extern constinit AllHandles g_handles;
+inline Handles& handles(Kind kind) { return g_handles.of[uint32_t(kind)]; }
 
 // The slot of a handle, or the error that says which argument is wrong and how. Its fields may be
 // another handle's a moment later: for devices, which have no end, and for messages.

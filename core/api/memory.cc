@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/api/call.hpp"
+#include "core/api/fork.hpp"
+#include "core/api/imports.hpp"
 #include "core/api/names.hpp"
 #include "core/api/order.hpp"
 #include "core/dispatch.hpp"
@@ -58,6 +60,7 @@ class Ended {
     waiting_.push_back(std::move(one));
     any_.store(true, std::memory_order_release);
   }
+  std::mutex& fork_lock() { return mutex_; }
   // Gives back what it can; with `wait` all that waits now.
   void collect(bool wait) {
     while (any_.load(std::memory_order_acquire)) {
@@ -96,6 +99,19 @@ Ended& ended() {
   return *e;
 }
 
+}  // namespace
+
+void buffers_before_fork() {
+  ended().fork_lock().lock();
+  imports().fork_lock().lock();
+}
+void buffers_after_fork() {
+  imports().fork_lock().unlock();
+  ended().fork_lock().unlock();
+}
+
+namespace {
+
 // The buffer of a call to hal_alloc; what waits for other calls is memory too.
 Buffer* allocate(ApiQueue& q, uint64_t bytes, int32_t purpose) {
   ended().collect(false);
@@ -113,8 +129,9 @@ Buffer* allocate(ApiQueue& q, uint64_t bytes, int32_t purpose) {
   return device.memory.alloc(bytes, uint32_t(purpose), q.core);
 }
 
-// A handle for a buffer; takes over its reference.
-hal_buffer* publish(Buffer* b, uint64_t bytes) {
+// A handle for a buffer; takes over its reference. `taken` runs when nothing can fail any more.
+template <class Taken>
+hal_buffer* publish(Buffer* b, uint64_t bytes, const Taken& taken) {
   Device& device = *b->device;
   const anyhal_ref base = ref_of(device, {data_of(*b), b});
   try {
@@ -123,6 +140,7 @@ hal_buffer* publish(Buffer* b, uint64_t bytes) {
       slot.memory = base.memory, slot.offset = base.offset;
       slot.bytes = bytes;
       slot.flags = 0;
+      taken();
     }));
   } catch (...) {
     release(b);
@@ -132,24 +150,34 @@ hal_buffer* publish(Buffer* b, uint64_t bytes) {
 
 // Memory of the application's, and how it learns that it has it back.
 struct Foreign {
+  Foreign(Device& d, uint64_t address, uint64_t size) : device(&d), begin(address), bytes(size) {
+    imports().add(d, address, size);
+  }
+  Foreign(const Foreign&) = delete;
+  ~Foreign() {
+    ErrorRecord ignored;
+    if (block)
+      device->table->release(device->instance->reply.self, ANYHAL_OBJECT_MEMORY, block, 0, ignored);
+    imports().remove(*device, begin, bytes);
+  }
+
   Device* device;
-  uint64_t block;  // the backend's view of it, or 0
-  void (*released)(void*);
-  void* argument;
+  uint64_t begin, bytes;
+  uint64_t block = 0;  // the backend's view of it, or 0
+  void (*released)(void*) = nullptr;
+  void* argument = nullptr;
 
   static void give_back(void* owner) {
-    const std::unique_ptr<Foreign> f(static_cast<Foreign*>(owner));
-    ErrorRecord ignored;
-    if (f->block)
-      f->device->table->release(f->device->instance->reply.self, ANYHAL_OBJECT_MEMORY, f->block, 0,
-                                ignored);
-    if (f->released) f->released(f->argument);
+    std::unique_ptr<Foreign> f(static_cast<Foreign*>(owner));
+    const auto released = f->released;
+    void* const argument = f->argument;
+    f.reset();  // so that `released` may import the memory again
+    if (released) released(argument);
   }
 };
 
 // Zero copy or a refusal: a copy is the caller's to ask for.
-Buffer* import_host(Device& device, void* address, uint64_t bytes, void (*released)(void*),
-                    void* argument) {
+Buffer* import_host(Device& device, void* address, uint64_t bytes) {
   const std::string what = "importing " + std::to_string(bytes) + " bytes on " + device.name;
   const char* const advice = "; use hal_alloc and hal_buffer_write";
   const anyhal_memory_kind& kind = device.kinds[device.compute_kind];
@@ -162,7 +190,15 @@ Buffer* import_host(Device& device, void* address, uint64_t bytes, void (*releas
     throw Error(ANYHAL_STATUS_UNSUPPORTED,
                 what + ": the address is not a multiple of " + std::to_string(least) + advice,
                 ANYHAL_REASON_ALIGNMENT);
-  auto owner = std::make_unique<Foreign>(Foreign{&device, 0, released, argument});
+  ended().collect(false);
+  if (imports().overlap(device, where, bytes)) {  // of those that are no longer used some may wait
+    ended().collect(true);
+    if (!device.synchronous) {
+      std::lock_guard guard(device.order);
+      device.memory.collect_foreign();
+    }
+  }
+  auto owner = std::make_unique<Foreign>(device, where, bytes);
   auto b = std::make_unique<Buffer>();
   b->device = &device, b->bytes = bytes, b->host = static_cast<uint8_t*>(address);
   b->purpose = ANYHAL_PURPOSE_ACTIVATIONS;
@@ -263,6 +299,19 @@ ApiDevice* api_device_of(const Buffer& buffer) {
   invalid("a buffer's device is gone");
 }
 
+// By address where the host has one: imported memory may be another buffer's as well.
+void require_apart(const Range& to, const Range& from) {
+  const bool host = to.buffer->host && from.buffer->host;
+  if (!host && to.buffer != from.buffer) return;
+  const auto begin = [&](const Range& r) {
+    return r.offset + (host ? reinterpret_cast<uint64_t>(r.buffer->host) : 0);
+  };
+  if (begin(to) < begin(from) + from.bytes && begin(from) < begin(to) + to.bytes)
+    invalid("copying to a buffer on " + to.device().name +
+                ": the two ranges overlap; copy through other memory",
+            HAL_REASON_ALIASING);
+}
+
 // Through the host, piece by piece; cells in one.
 void copy_between(ApiQueue& q, const Range& to, const Range& from) {
   require_writable(to);
@@ -286,10 +335,6 @@ void copy_within(ApiQueue& q, const Range& to, const Range& from) {
                 "copying part of a buffer on " + q.device->name +
                     ": its memory holds whole tensors; copy all of its bytes",
                 ANYHAL_REASON_MEMORY_KIND);
-  if (to.buffer == from.buffer && to.offset < from.offset + from.bytes &&
-      from.offset < to.offset + to.bytes)
-    invalid("copying inside a buffer on " + q.device->name + ": the ranges overlap",
-            HAL_REASON_ALIASING);
   if (q.core->device->host_memory) {
     {
       const auto lock = settle(q, *from.buffer, false);
@@ -325,7 +370,7 @@ hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpose, hal_buff
     Device& device = *q.core->device;
     device.require_alive();
     Buffer* b = allocate(q, bytes, purpose);
-    *out_buffer = publish(b, b->cell ? b->bytes : bytes);
+    *out_buffer = publish(b, b->cell ? b->bytes : bytes, [] {});
   });
 }
 
@@ -338,7 +383,11 @@ hal_status hal_buffer_import(hal_queue* queue, void* address, uint64_t bytes,
     const Held<ApiQueue> q = queue_of(queue);
     Device& device = *q->core->device;
     device.require_alive();
-    *out_buffer = publish(import_host(device, address, bytes, released, argument), bytes);
+    Buffer* b = import_host(device, address, bytes);
+    auto* const owner = static_cast<Foreign*>(b->owner);
+    // A call that fails has taken nothing, so it gives nothing back.
+    *out_buffer =
+        publish(b, bytes, [&] { owner->released = released, owner->argument = argument; });
   });
 }
 
@@ -408,6 +457,7 @@ hal_status hal_buffer_copy(hal_queue* queue, hal_buffer* destination,
     require_device(q, to, "destination");
     q.core->device->require_alive();
     if (!bytes) return;
+    require_apart(to, from);
     if (&from.device() == &to.device())
       copy_within(q, to, from);
     else

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdio>
 #include <string>
 #include <vector>
+
+#include "core/text.hpp"
 
 namespace hal {
 
@@ -24,7 +25,7 @@ void need(const void* pointer, const char* argument);
 
 template <size_t n>
 void copy_text(char (&to)[n], const std::string& from) {
-  std::snprintf(to, n, "%s", from.c_str());
+  copy_text(to, from.c_str());
 }
 
 }  // namespace hal

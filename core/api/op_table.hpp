@@ -24,6 +24,17 @@ inline constexpr OpRow kOps[] = {
 #include "core/api/op_table.inc"
 };
 
+// A word of an attribute record that holds a number of an enumeration.
+struct OpChoice {
+  uint32_t op, offset;
+  const char *field, *type;
+  uint64_t known;  // bit n: n is one of its numbers
+};
+
+inline constexpr OpChoice kChoices[] = {
+#include "core/api/op_choices.inc"
+};
+
 // The row of an id, or null; ids are few and small.
 inline const OpRow* op_row(uint32_t id) {
   for (const OpRow& row : kOps)

@@ -68,6 +68,14 @@ void PlanTable::replace(Device& device, uint64_t slots, bool keep_entries) {
   retired_.push_back({old, !keep_entries, device.queues()});
 }
 
+void PlanTable::after_fork() {
+  new (&mutex_) std::mutex;
+  new (&retired_) std::vector<Retired>;
+  const Table& t = table();
+  used_ = 0;
+  for (uint64_t i = 0; i <= t.mask; ++i) used_ += t.slots[i].load() != nullptr;
+}
+
 void PlanTable::reclaim() {
   std::erase_if(retired_, [](Retired& r) {
     std::erase_if(r.seen_by, [](Queue* q) {

@@ -58,6 +58,8 @@ class PlanTable {
   // holds no queue's lock.
   void insert(Device& device, const Signature& s, Plan* plan);
   uint64_t size() const { return used_; }
+  // In a fork's child: what another thread was changing is let go.
+  void after_fork();
 
  private:
   static constexpr int kShift = 40;  // products have their best bits on top

@@ -44,9 +44,10 @@ Held<ApiQueue> take_queue(ApiDevice& d) {
   {
     std::lock_guard guard(d.spare_mutex);
     if (d.spare_queues.empty()) {
-      d.spare_queues.reserve(d.queue_count + 1);  // so that their release allocates nothing
+      d.queues.reserve(d.queues.size() + 1);
+      d.spare_queues.reserve(d.queues.size() + 1);  // so that their release allocates nothing
       q = new ApiQueue(&d, new Queue(&native));
-      ++d.queue_count;
+      d.queues.push_back(q);
       return Held<ApiQueue>(q);
     }
     q = d.spare_queues.back();

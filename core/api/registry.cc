@@ -134,6 +134,8 @@ void read_fact(const std::vector<std::string>& f, bool open, std::vector<Registe
   if (setting) {
     if (f.size() < 3 || (!open && f.size() > 3) || f[1].empty())
       line.refuse("a setting has a name and a value");
+    for (const auto& [name, value] : found.back().settings)
+      if (name == f[1]) line.refuse("the setting " + name + " is given twice");
     found.back().settings.emplace_back(f[1], f[2]);
     return;
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/api/sha256.hpp"
+#include "core/file_limit.hpp"
 
 namespace hal {
 namespace {
@@ -141,6 +142,7 @@ Sealed seal(const Descriptor& file, const std::string& name) {
   Descriptor memory(memfd_create(name.c_str(), flags | kNoExecSeal));
   if (memory.number() < 0) memory = Descriptor(memfd_create(name.c_str(), flags));
   if (memory.number() < 0) failed("no memory for a private copy");
+  const FileLimitSignal guard;
   Sha256 hash;
   std::vector<uint8_t> piece(1 << 16);
   for (uint64_t at = 0;;) {
@@ -154,6 +156,10 @@ Sealed seal(const Descriptor& file, const std::string& name) {
     hash.add(piece.data(), uint64_t(n));
     for (ssize_t done = 0; done < n;) {
       const ssize_t written = write(memory.number(), piece.data() + done, size_t(n - done));
+      if (written < 0 && errno == EFBIG)
+        throw NotOpened{NotOpened::kNoRoom,
+                        "its private copy in memory is larger than this process may write; raise "
+                        "the limit of file sizes (ulimit -f)"};
       if (written < 0 && errno != EINTR) failed("no memory for a private copy");
       done += written > 0 ? written : 0;
     }

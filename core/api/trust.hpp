@@ -27,7 +27,7 @@ class Descriptor {
 
 // Why a file was not opened, as a part of a sentence.
 struct NotOpened {
-  enum Why { kMissing, kUntrusted } why;
+  enum Why { kMissing, kUntrusted, kNoRoom } why;
   std::string text;
 };
 

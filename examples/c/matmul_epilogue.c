@@ -1,4 +1,5 @@
 /* A matrix product with bias and activation in one op, and the receipt that says what ran.
+ * matmul_epilogue.txt is its output with the argument cpu_ref.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <anyhal/hal_ops.h>
 #include <stdio.h>

@@ -189,7 +189,8 @@ typedef struct anyhal_services {
   /* Artefact cache: get answers NOT_FOUND or copies at most *bytes and sets *bytes to the size. */
   anyhal_status (*cache_get)(void* context, const char* key, void* data, uint64_t* bytes);
   anyhal_status (*cache_put)(void* context, const char* key, const void* data, uint64_t bytes);
-  /* The instance's setting of that name, or NULL. Valid while the instance lives. */
+  /* The instance's setting of that name, or NULL. Valid while the instance lives. The core warns of
+   * those that were not asked for when the devices have been listed. */
   const char* (*setting)(void* context, const char* name);
   /* A timed span of a PROFILED queue, host time in ns. */
   void (*span)(void* context, uint64_t tag, uint64_t begin_ns, uint64_t end_ns, uint32_t on_device);

@@ -18,6 +18,8 @@
  *          returns. A released handle never comes back. Calls on one queue take turns; calls on
  *          two run side by side, ordered by what they read and write. Records and tensors that the
  *          caller owns (hal_error, hal_tensor, arrays, host memory) belong to one thread at a time.
+ *          A fork's child goes on with synchronous devices, whatever other threads were calling,
+ *          except with graphs that they were recording; other devices are lost there.
  * Errors   each call returns a status and, when it fails, fills `error` (which may be NULL). Any
  *          call may answer INVALID_ARGUMENT for a NULL or impossible argument, OUT_OF_MEMORY for
  *          the host's memory, DEVICE_LOST (sticky: other devices go on) and INTERNAL (a defect;
@@ -201,9 +203,13 @@ HAL_EXPORT hal_status hal_alloc(hal_queue* queue, uint64_t bytes, int32_t purpos
  *          sees that, hal_queue_wait for everything at the latest; at once from hal_free where
  *          nothing is pending. Of a device that was lost memory is never given back.
  * Order    the caller orders its own accesses: hal_queue_wait first.
- * Threads  `released` may make any call.
- * Errors   UNSUPPORTED  ALIGNMENT or MEMORY_KIND: the device cannot work on it where it is; nothing
- *                       is copied in silence: use hal_alloc and hal_buffer_write */
+ *          A byte is in one buffer of a device at a time, since aliasing, order and freezing are
+ *          known by buffer: take parts by offset, and import nothing that hal_buffer_address gave.
+ * Threads  `released` may make any call. It is not called where the import failed.
+ * Errors   UNSUPPORTED       ALIGNMENT or MEMORY_KIND: the device cannot work on it where it is;
+ *                            nothing is copied in silence: use hal_alloc and hal_buffer_write
+ *          INVALID_ARGUMENT  ALIASING: a byte is in an imported buffer that was not released yet;
+ *                            BOUNDS: it leaves the address space */
 HAL_EXPORT hal_status hal_buffer_import(hal_queue* queue, void* address, uint64_t bytes,
                                         void (*released)(void* argument), void* argument,
                                         hal_buffer** out_buffer, hal_error* error);
@@ -218,7 +224,7 @@ HAL_EXPORT hal_status hal_free(hal_buffer* buffer, hal_error* error);
 
 /* Promises that the bytes never change again, so that backends may keep packed copies (weights).
  *
- * Memory   the packed copies live with the buffer.
+ * Memory   the packed copies live with the buffer. Of imported memory the caller promises it too.
  * Errors   later writes, and ops with it as output, are refused with INVALID_ARGUMENT */
 HAL_EXPORT hal_status hal_buffer_freeze(hal_buffer* buffer, hal_error* error);
 
@@ -335,8 +341,9 @@ HAL_EXPORT hal_status hal_tensor_broadcast(const hal_tensor* tensor, int32_t ran
  *          The first call of a signature prepares a plan, later ones find it.
  * Errors   INVALID_ARGUMENT  unknown op, wrong number of operands, shapes that do not fit, ALIASING
  *          UNSUPPORTED       the device has no kernel. POLICY: it has one that gave wrong answers
- * in the self-test, by the registry file. NEEDS_POLICY: the op could be decomposed or its operands
- * copied, which Python's policy does and this interface never; else the backend's own reason
+ *                            in the self-test, by the registry file. NEEDS_POLICY: the op could be
+ *                            decomposed or its operands copied, which Python's policy does and this
+ *                            interface never; else the backend's own reason
  *          OUT_OF_MEMORY     nothing was queued */
 HAL_EXPORT hal_status hal_op(hal_queue* queue, uint32_t op, const hal_tensor* const* operands,
                              uint32_t input_count, uint32_t operand_count, const void* attributes,
@@ -418,7 +425,8 @@ enum { HAL_ACCESS_READ = 1, HAL_ACCESS_WRITE = 2 };
  *          HAL_OPERANDS_MAX.
  * Order    the callback runs once, before return. It queues its work on the queue that it is shown
  *          and does not wait; on the host it is the work itself. Behind the queue's earlier calls
- *          and other queues' work on the same bytes, before later ones.
+ *          and other queues' work on the same bytes, before later ones. It must return: left by
+ *          longjmp it leaves the queue locked for ever (a C++ exception becomes INTERNAL).
  * Threads  other threads' calls on the queue wait; the callback may make calls.
  * Errors   UNSUPPORTED       the backend has no queue to show
  *          INVALID_ARGUMENT  a frozen buffer written; another device's; or CAPTURE

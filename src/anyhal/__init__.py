@@ -165,17 +165,13 @@ from anyhal.functions import (
 from anyhal.runtime.array import (
     arange,
     asarray,
-    broadcast_to,
     empty,
     from_dlpack,
     frombuffer,
     full,
     ones,
-    reshape,
-    split,
     zeros,
 )
-from anyhal.runtime.array import transpose as permute_dims
 from anyhal.runtime.context import use
 from anyhal.runtime.device import (
     Device,
@@ -192,6 +188,8 @@ from anyhal.runtime.device import (
 from anyhal.runtime.discovery import get_include
 from anyhal.runtime.einsum import einsum
 from anyhal.runtime.queue import Event, Graph, Queue, graph
+from anyhal.runtime.views import broadcast_to, reshape, split
+from anyhal.runtime.views import transpose as permute_dims
 
 if not TYPE_CHECKING:  # a checker reports unknown names itself
     from anyhal.runtime.missing import __getattr__

@@ -19,7 +19,11 @@ Every message is one sentence in four parts: what failed, where, why, what to do
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, TypeVar, cast
 
 __all__ = [
     "BackendLoadError",
@@ -129,3 +133,53 @@ class InternalError(HalError, RuntimeError):
     """A defect in the core or in a backend; please report it with the message."""
 
     code = "internal"
+
+
+# ------------------------------------------------------------------------------------ wrong calls
+
+_Called = TypeVar("_Called", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
+
+
+def typed_call(name: str) -> Callable[[_Called], _Called]:
+    """A decorator: arguments that do not fit the signature raise InvalidTypeError, which calls the
+    function by its public name. Calls that fit cost one more frame."""
+
+    def make(function: _Called) -> _Called:
+        @functools.wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            try:
+                return function(*args, **named)
+            except TypeError as why:
+                trace = why.__traceback__
+                if trace is None or trace.tb_next is not None:  # raised inside: not the call's
+                    raise
+                said = _misfit(name, function, str(why), named)
+            raise InvalidTypeError(said)
+
+        return cast("_Called", call)
+
+    return make
+
+
+def typed_calls(made: _Class) -> _Class:
+    """`typed_call` for a class: making one, and its public methods."""
+    for name, value in list(vars(made).items()):
+        if inspect.isfunction(value) and (name == "__init__" or name[0] != "_"):
+            public = made.__name__ if name == "__init__" else f"{made.__name__}.{name}"
+            setattr(made, name, typed_call(public)(value))
+    return made
+
+
+def _misfit(name: str, function: Any, said: str, named: dict[str, Any]) -> str:
+    takes = [p for p in inspect.signature(function).parameters if p[0] != "_" and p != "self"]
+    unknown = [k for k in named if k not in takes]
+    if unknown:
+        near = get_close_matches(unknown[0], takes, n=1)
+        why = f"it has no argument {unknown[0]!r}"
+        hint = f"did you mean {near[0]!r}?" if near else "leave it out"
+    else:
+        why = said.partition("() ")[2] or said
+        hint = "correct the call"
+    listed = f"it takes {', '.join(takes)}" if takes else "it takes none"
+    return f"{name}: {why}; {hint} ({listed})"

@@ -9,12 +9,14 @@ the bodies never run.
 # mypy: disable-error-code="empty-body"
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from anyhal.dispatch import op as _op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike
 
     from anyhal._core import Array
 
@@ -162,7 +164,7 @@ __all__ = [
 
 
 @_op("copy")
-def copy(x: Array, /, *, out: Array | None = None) -> Array:
+def copy(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = x, element by element; transposes, views and broadcasts become dense.
 
     Axes      x [...] -> [...]
@@ -177,7 +179,7 @@ def copy(x: Array, /, *, out: Array | None = None) -> Array:
 
 @_op("cast")
 def astype(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     dtype: str,
@@ -202,7 +204,7 @@ def astype(
 
 
 @_op("unary", fn="neg")
-def negative(x: Array, /, *, out: Array | None = None) -> Array:
+def negative(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = -x; integers wrap.
 
     Axes      x [...] -> [...]
@@ -216,7 +218,7 @@ def negative(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="abs")
-def abs(x: Array, /, *, out: Array | None = None) -> Array:
+def abs(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the magnitude of x; the smallest integer wraps.
 
     Axes      x [...] -> [...]
@@ -230,7 +232,7 @@ def abs(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="sign")
-def sign(x: Array, /, *, out: Array | None = None) -> Array:
+def sign(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = -1, 0 or 1; NaN stays.
 
     Axes      x [...] -> [...]
@@ -244,7 +246,7 @@ def sign(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="exp")
-def exp(x: Array, /, *, out: Array | None = None) -> Array:
+def exp(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = e to the power x.
 
     Axes      x [...] -> [...]
@@ -258,7 +260,7 @@ def exp(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="expm1")
-def expm1(x: Array, /, *, out: Array | None = None) -> Array:
+def expm1(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = exp(x) - 1 without cancellation.
 
     Axes      x [...] -> [...]
@@ -272,7 +274,7 @@ def expm1(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="log")
-def log(x: Array, /, *, out: Array | None = None) -> Array:
+def log(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the natural logarithm; log(0) = -inf, negative gives NaN.
 
     Axes      x [...] -> [...]
@@ -286,7 +288,7 @@ def log(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="log1p")
-def log1p(x: Array, /, *, out: Array | None = None) -> Array:
+def log1p(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = log(1 + x) without cancellation.
 
     Axes      x [...] -> [...]
@@ -300,7 +302,7 @@ def log1p(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="sqrt")
-def sqrt(x: Array, /, *, out: Array | None = None) -> Array:
+def sqrt(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the square root; negative gives NaN.
 
     Axes      x [...] -> [...]
@@ -314,7 +316,7 @@ def sqrt(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="rsqrt")
-def rsqrt(x: Array, /, *, out: Array | None = None) -> Array:
+def rsqrt(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = 1 / sqrt(x); rsqrt(0) = inf.
 
     Axes      x [...] -> [...]
@@ -328,7 +330,7 @@ def rsqrt(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="reciprocal")
-def reciprocal(x: Array, /, *, out: Array | None = None) -> Array:
+def reciprocal(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = 1 / x.
 
     Axes      x [...] -> [...]
@@ -342,7 +344,7 @@ def reciprocal(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="sin")
-def sin(x: Array, /, *, out: Array | None = None) -> Array:
+def sin(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the sine of x in radians; sin(inf) = NaN.
 
     Axes      x [...] -> [...]
@@ -356,7 +358,7 @@ def sin(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="cos")
-def cos(x: Array, /, *, out: Array | None = None) -> Array:
+def cos(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the cosine of x in radians; cos(inf) = NaN.
 
     Axes      x [...] -> [...]
@@ -370,7 +372,7 @@ def cos(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="tanh")
-def tanh(x: Array, /, *, out: Array | None = None) -> Array:
+def tanh(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the hyperbolic tangent.
 
     Axes      x [...] -> [...]
@@ -384,7 +386,7 @@ def tanh(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="erf")
-def erf(x: Array, /, *, out: Array | None = None) -> Array:
+def erf(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the error function.
 
     Axes      x [...] -> [...]
@@ -398,7 +400,7 @@ def erf(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="floor")
-def floor(x: Array, /, *, out: Array | None = None) -> Array:
+def floor(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the integer at or below x.
 
     Axes      x [...] -> [...]
@@ -412,7 +414,7 @@ def floor(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="ceil")
-def ceil(x: Array, /, *, out: Array | None = None) -> Array:
+def ceil(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the integer at or above x.
 
     Axes      x [...] -> [...]
@@ -426,7 +428,7 @@ def ceil(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="round")
-def round(x: Array, /, *, out: Array | None = None) -> Array:
+def round(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the nearest integer, ties to even.
 
     Axes      x [...] -> [...]
@@ -440,7 +442,7 @@ def round(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="trunc")
-def trunc(x: Array, /, *, out: Array | None = None) -> Array:
+def trunc(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the integer next to x toward zero.
 
     Axes      x [...] -> [...]
@@ -454,7 +456,7 @@ def trunc(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="logical_not")
-def logical_not(x: Array, /, *, out: Array | None = None) -> Array:
+def logical_not(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = not x.
 
     Axes      x [...] -> [...]
@@ -468,7 +470,7 @@ def logical_not(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="bitwise_not")
-def bitwise_invert(x: Array, /, *, out: Array | None = None) -> Array:
+def bitwise_invert(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = every bit of x inverted.
 
     Axes      x [...] -> [...]
@@ -482,7 +484,7 @@ def bitwise_invert(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="isnan")
-def isnan(x: Array, /, *, out: Array | None = None) -> Array:
+def isnan(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = whether x is NaN.
 
     Axes      x [...] -> [...]
@@ -496,7 +498,7 @@ def isnan(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="isinf")
-def isinf(x: Array, /, *, out: Array | None = None) -> Array:
+def isinf(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = whether x is an infinity.
 
     Axes      x [...] -> [...]
@@ -510,7 +512,7 @@ def isinf(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="isfinite")
-def isfinite(x: Array, /, *, out: Array | None = None) -> Array:
+def isfinite(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = whether x is neither NaN nor infinite.
 
     Axes      x [...] -> [...]
@@ -524,7 +526,7 @@ def isfinite(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="sigmoid")
-def sigmoid(x: Array, /, *, out: Array | None = None) -> Array:
+def sigmoid(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = 1 / (1 + exp(-x)).
 
     Axes      x [...] -> [...]
@@ -538,7 +540,7 @@ def sigmoid(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="relu")
-def relu(x: Array, /, *, out: Array | None = None) -> Array:
+def relu(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = max(x, 0); NaN stays.
 
     Axes      x [...] -> [...]
@@ -552,7 +554,7 @@ def relu(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="silu")
-def silu(x: Array, /, *, out: Array | None = None) -> Array:
+def silu(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = x * sigmoid(x).
 
     Axes      x [...] -> [...]
@@ -566,7 +568,7 @@ def silu(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="gelu")
-def gelu(x: Array, /, *, out: Array | None = None) -> Array:
+def gelu(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = x / 2 * (1 + erf(x / sqrt(2))).
 
     Axes      x [...] -> [...]
@@ -580,7 +582,7 @@ def gelu(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="gelu_tanh")
-def gelu_tanh(x: Array, /, *, out: Array | None = None) -> Array:
+def gelu_tanh(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).
 
     Axes      x [...] -> [...]
@@ -594,7 +596,7 @@ def gelu_tanh(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="tan")
-def tan(x: Array, /, *, out: Array | None = None) -> Array:
+def tan(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the tangent of x in radians; tan(inf) = NaN.
 
     Axes      x [...] -> [...]
@@ -608,7 +610,7 @@ def tan(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="asin")
-def asin(x: Array, /, *, out: Array | None = None) -> Array:
+def asin(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the arc sine in radians; NaN outside -1..1.
 
     Axes      x [...] -> [...]
@@ -622,7 +624,7 @@ def asin(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="acos")
-def acos(x: Array, /, *, out: Array | None = None) -> Array:
+def acos(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the arc cosine in radians; NaN outside -1..1.
 
     Axes      x [...] -> [...]
@@ -636,7 +638,7 @@ def acos(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="atan")
-def atan(x: Array, /, *, out: Array | None = None) -> Array:
+def atan(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the arc tangent in radians.
 
     Axes      x [...] -> [...]
@@ -650,7 +652,7 @@ def atan(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="sinh")
-def sinh(x: Array, /, *, out: Array | None = None) -> Array:
+def sinh(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the hyperbolic sine.
 
     Axes      x [...] -> [...]
@@ -664,7 +666,7 @@ def sinh(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="cosh")
-def cosh(x: Array, /, *, out: Array | None = None) -> Array:
+def cosh(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the hyperbolic cosine.
 
     Axes      x [...] -> [...]
@@ -678,7 +680,7 @@ def cosh(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="asinh")
-def asinh(x: Array, /, *, out: Array | None = None) -> Array:
+def asinh(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the inverse hyperbolic sine.
 
     Axes      x [...] -> [...]
@@ -692,7 +694,7 @@ def asinh(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="acosh")
-def acosh(x: Array, /, *, out: Array | None = None) -> Array:
+def acosh(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the inverse hyperbolic cosine; NaN below 1.
 
     Axes      x [...] -> [...]
@@ -706,7 +708,7 @@ def acosh(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="atanh")
-def atanh(x: Array, /, *, out: Array | None = None) -> Array:
+def atanh(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the inverse hyperbolic tangent; atanh(1) = inf.
 
     Axes      x [...] -> [...]
@@ -720,7 +722,7 @@ def atanh(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="log2")
-def log2(x: Array, /, *, out: Array | None = None) -> Array:
+def log2(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the logarithm to base 2; log2(0) = -inf.
 
     Axes      x [...] -> [...]
@@ -734,7 +736,7 @@ def log2(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="log10")
-def log10(x: Array, /, *, out: Array | None = None) -> Array:
+def log10(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the logarithm to base 10; log10(0) = -inf.
 
     Axes      x [...] -> [...]
@@ -748,7 +750,7 @@ def log10(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="exp2")
-def exp2(x: Array, /, *, out: Array | None = None) -> Array:
+def exp2(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = 2 to the power x.
 
     Axes      x [...] -> [...]
@@ -762,7 +764,7 @@ def exp2(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="square")
-def square(x: Array, /, *, out: Array | None = None) -> Array:
+def square(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = x * x; integers wrap.
 
     Axes      x [...] -> [...]
@@ -776,7 +778,7 @@ def square(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="positive")
-def positive(x: Array, /, *, out: Array | None = None) -> Array:
+def positive(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = x itself.
 
     Axes      x [...] -> [...]
@@ -790,7 +792,7 @@ def positive(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="signbit")
-def signbit(x: Array, /, *, out: Array | None = None) -> Array:
+def signbit(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = whether the sign bit is set: of -0 and NaN too.
 
     Axes      x [...] -> [...]
@@ -804,7 +806,7 @@ def signbit(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("unary", fn="softplus")
-def softplus(x: Array, /, *, out: Array | None = None) -> Array:
+def softplus(x: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = log(1 + exp(x)), without overflow.
 
     Axes      x [...] -> [...]
@@ -818,7 +820,7 @@ def softplus(x: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="add")
-def add(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def add(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a + b.
 
     Axes      a [...], b [...] -> [...]
@@ -832,7 +834,7 @@ def add(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="subtract")
-def subtract(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def subtract(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a - b.
 
     Axes      a [...], b [...] -> [...]
@@ -846,7 +848,7 @@ def subtract(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="multiply")
-def multiply(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def multiply(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a * b.
 
     Axes      a [...], b [...] -> [...]
@@ -860,7 +862,7 @@ def multiply(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="divide")
-def divide(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def divide(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a / b; x / 0 is an infinity, 0 / 0 NaN.
 
     Axes      a [...], b [...] -> [...]
@@ -874,7 +876,7 @@ def divide(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="floor_divide")
-def floor_divide(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def floor_divide(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the integer at or below a / b; integers by 0 give 0, an infinite a NaN.
 
     Axes      a [...], b [...] -> [...]
@@ -888,7 +890,7 @@ def floor_divide(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="remainder")
-def remainder(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def remainder(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a - b * floor(a / b), with the sign of b; integers by 0 give 0, floats NaN.
 
     Axes      a [...], b [...] -> [...]
@@ -902,7 +904,7 @@ def remainder(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="pow")
-def pow(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def pow(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a to the power b; an integer to a negative power is truncated (0 unless a is 1 or -1).
 
     Axes      a [...], b [...] -> [...]
@@ -916,7 +918,7 @@ def pow(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="maximum")
-def maximum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def maximum(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the larger; NaN if either is NaN.
 
     Axes      a [...], b [...] -> [...]
@@ -930,7 +932,7 @@ def maximum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="minimum")
-def minimum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def minimum(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the smaller; NaN if either is NaN.
 
     Axes      a [...], b [...] -> [...]
@@ -944,7 +946,7 @@ def minimum(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="atan2")
-def atan2(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def atan2(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the angle of the point (b, a) in radians.
 
     Axes      a [...], b [...] -> [...]
@@ -958,7 +960,7 @@ def atan2(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="equal")
-def equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def equal(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a == b; NaN equals nothing.
 
     Axes      a [...], b [...] -> [...]
@@ -972,7 +974,7 @@ def equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="not_equal")
-def not_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def not_equal(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a != b; true for NaN.
 
     Axes      a [...], b [...] -> [...]
@@ -986,7 +988,7 @@ def not_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="less")
-def less(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def less(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a < b.
 
     Axes      a [...], b [...] -> [...]
@@ -1000,7 +1002,7 @@ def less(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="less_equal")
-def less_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def less_equal(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a <= b.
 
     Axes      a [...], b [...] -> [...]
@@ -1014,7 +1016,7 @@ def less_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="greater")
-def greater(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def greater(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a > b.
 
     Axes      a [...], b [...] -> [...]
@@ -1028,7 +1030,7 @@ def greater(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="greater_equal")
-def greater_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def greater_equal(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a >= b.
 
     Axes      a [...], b [...] -> [...]
@@ -1042,7 +1044,7 @@ def greater_equal(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="logical_and")
-def logical_and(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def logical_and(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a and b.
 
     Axes      a [...], b [...] -> [...]
@@ -1056,7 +1058,7 @@ def logical_and(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="logical_or")
-def logical_or(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def logical_or(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a or b.
 
     Axes      a [...], b [...] -> [...]
@@ -1070,7 +1072,7 @@ def logical_or(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="logical_xor")
-def logical_xor(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def logical_xor(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a or b, but not both.
 
     Axes      a [...], b [...] -> [...]
@@ -1084,7 +1086,7 @@ def logical_xor(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="bitwise_and")
-def bitwise_and(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def bitwise_and(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a & b.
 
     Axes      a [...], b [...] -> [...]
@@ -1098,7 +1100,7 @@ def bitwise_and(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="bitwise_or")
-def bitwise_or(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def bitwise_or(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a | b.
 
     Axes      a [...], b [...] -> [...]
@@ -1112,7 +1114,7 @@ def bitwise_or(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="bitwise_xor")
-def bitwise_xor(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def bitwise_xor(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a ^ b.
 
     Axes      a [...], b [...] -> [...]
@@ -1126,7 +1128,7 @@ def bitwise_xor(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="shift_left")
-def bitwise_left_shift(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def bitwise_left_shift(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a << b; 0 when b is negative or not below the width.
 
     Axes      a [...], b [...] -> [...]
@@ -1140,7 +1142,7 @@ def bitwise_left_shift(a: Array, b: Array, /, *, out: Array | None = None) -> Ar
 
 
 @_op("binary", fn="shift_right")
-def bitwise_right_shift(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def bitwise_right_shift(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = a >> b with the sign kept; 0 or -1 when b is negative or not below the width.
 
     Axes      a [...], b [...] -> [...]
@@ -1154,7 +1156,7 @@ def bitwise_right_shift(a: Array, b: Array, /, *, out: Array | None = None) -> A
 
 
 @_op("binary", fn="logaddexp")
-def logaddexp(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def logaddexp(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = log(exp(a) + exp(b)), without overflow.
 
     Axes      a [...], b [...] -> [...]
@@ -1168,7 +1170,7 @@ def logaddexp(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="copysign")
-def copysign(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def copysign(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the magnitude of a with the sign of b.
 
     Axes      a [...], b [...] -> [...]
@@ -1182,7 +1184,7 @@ def copysign(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="nextafter")
-def nextafter(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def nextafter(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = the value of the dtype next to a in the direction of b; b where they are equal.
 
     Axes      a [...], b [...] -> [...]
@@ -1196,7 +1198,7 @@ def nextafter(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("binary", fn="hypot")
-def hypot(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def hypot(a: ArrayLike, b: ArrayLike, /, *, out: Array | None = None) -> Array:
     """out = sqrt(a * a + b * b), without overflow.
 
     Axes      a [...], b [...] -> [...]
@@ -1210,7 +1212,14 @@ def hypot(a: Array, b: Array, /, *, out: Array | None = None) -> Array:
 
 
 @_op("where")
-def where(condition: Array, a: Array, b: Array, /, *, out: Array | None = None) -> Array:
+def where(
+    condition: ArrayLike,
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    out: Array | None = None,
+) -> Array:
     """out = a where condition is true, else b.
 
     Axes       condition [...], a [...], b [...] -> [...]
@@ -1226,7 +1235,7 @@ def where(condition: Array, a: Array, b: Array, /, *, out: Array | None = None) 
 
 @_op("reduce", fn="sum")
 def sum(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1251,7 +1260,7 @@ def sum(
 
 @_op("reduce", fn="mean")
 def mean(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1276,7 +1285,7 @@ def mean(
 
 @_op("reduce", fn="prod")
 def prod(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1301,7 +1310,7 @@ def prod(
 
 @_op("reduce", fn="max")
 def max(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1326,7 +1335,7 @@ def max(
 
 @_op("reduce", fn="min")
 def min(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1351,7 +1360,7 @@ def min(
 
 @_op("reduce", fn="any")
 def any(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1376,7 +1385,7 @@ def any(
 
 @_op("reduce", fn="all")
 def all(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1400,12 +1409,19 @@ def all(
 
 
 @_op("matmul")
-def matmul(a: Array, b: Array, /, *, dtype: str | None = None, out: Array | None = None) -> Array:
+def matmul(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    dtype: str | None = None,
+    out: Array | None = None,
+) -> Array:
     """Batched matrix product out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n].
 
     Axes      a [..., M, K], b [..., K, N] -> [..., M, N]
     Dtypes    f32, f64, i32, i64, f16, bf16 (computed in f32), i8, u8 (computed in i32)
-    dtype     output dtype; f32 for f16 and bf16 inputs
+    dtype     output dtype; the operands' by default, f32 may be asked for
     Special   K = 0 gives zeros; NaN and infinity follow IEEE; integers wrap
     Aliasing  out may not overlap an input
     Bound     contraction of anyhal.conformance.tolerance
@@ -1414,7 +1430,7 @@ def matmul(a: Array, b: Array, /, *, dtype: str | None = None, out: Array | None
 
 
 @_op("gather")
-def take(x: Array, indices: Array, /, *, axis: int, out: Array | None = None) -> Array:
+def take(x: ArrayLike, indices: ArrayLike, /, *, axis: int, out: Array | None = None) -> Array:
     """out[a..., i..., b...] = x[a..., indices[i...], b...]; `axis` is where i stands.
 
     Axes      x [A..., N, B...], indices [I...] -> [A..., I..., B...]
@@ -1431,9 +1447,9 @@ def take(x: Array, indices: Array, /, *, axis: int, out: Array | None = None) ->
 
 @_op("scatter_add")
 def scatter_add(
-    target: Array,
-    indices: Array,
-    updates: Array,
+    target: ArrayLike,
+    indices: ArrayLike,
+    updates: ArrayLike,
     /,
     *,
     axis: int,
@@ -1455,12 +1471,12 @@ def scatter_add(
 
 @_op("matmul_epilogue")
 def matmul_epilogue(
-    a: Array,
-    b: Array,
+    a: ArrayLike,
+    b: ArrayLike,
     /,
-    bias: Array | None = None,
-    multiplier: Array | None = None,
-    residual: Array | None = None,
+    bias: ArrayLike | None = None,
+    multiplier: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"] = "none",
     scale: float = 1.0,
@@ -1473,7 +1489,7 @@ def matmul_epilogue(
               residual [..., M, N] (optional) -> [..., M, N]
     Dtypes    f32, f64, f16, bf16 (computed in f32)
     scale     multiplies the product
-    dtype     output dtype; f32 for f16 and bf16 inputs
+    dtype     output dtype; the operands' by default, f32 may be asked for
     Special   K = 0 makes the product 0; everything is computed in the accumulation dtype and
               rounded once at the end; NaN and infinity follow IEEE; absent operands are left out,
               not zero
@@ -1485,12 +1501,12 @@ def matmul_epilogue(
 
 @_op("quant_matmul")
 def quant_matmul(
-    x: Array,
-    w: Array,
+    x: ArrayLike,
+    w: ArrayLike,
     /,
-    bias: Array | None = None,
-    multiplier: Array | None = None,
-    residual: Array | None = None,
+    bias: ArrayLike | None = None,
+    multiplier: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh"] = "none",
     scale: float = 1.0,
@@ -1504,7 +1520,7 @@ def quant_matmul(
     Dtypes    f32, f16, bf16 (computed in f32)
     w         q4_0, q4_1, q8_0 (K a multiple of 32), q4_k, q6_k (of 256); as a rule constant
     scale     multiplies the product
-    dtype     output dtype; f32 for f16 and bf16 inputs
+    dtype     output dtype; the operands' by default, f32 may be asked for
     Special   x is never rounded to 8 or 16 bits; every block has its own scale; K = 0 makes the
               product 0; NaN and infinity follow IEEE
     Aliasing  out may not overlap an input
@@ -1515,13 +1531,13 @@ def quant_matmul(
 
 @_op("attention")
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     /,
-    kv_length: Array | None = None,
-    mask: Array | None = None,
-    sinks: Array | None = None,
+    kv_length: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
     *,
     scale: float,
     causal: Literal["none", "first_key", "last_key"],
@@ -1529,7 +1545,7 @@ def attention(
     softcap: float = 0.0,
     return_lse: bool = False,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """out[b,h,t] = sum over visible keys j of softmax_j(scale * q[b,h,t] . k[b,h/g,j] + mask) *
     v[b,h/g,j], with g = H / Hkv.
 
@@ -1560,14 +1576,14 @@ def attention(
 
 @_op("rms_norm")
 def rms_norm(
-    x: Array,
+    x: ArrayLike,
     /,
-    weight: Array | None = None,
-    residual: Array | None = None,
+    weight: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     eps: float,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """out = t / sqrt(mean(t^2) + eps) * weight along the last axis, of t = x + residual.
 
     Axes      x [..., N], weight [N] (optional), residual as x (optional) -> out [..., N], total as
@@ -1587,7 +1603,7 @@ def rms_norm(
 
 
 @_op("softmax")
-def softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
+def softmax(x: ArrayLike, /, *, axis: int = -1, out: Array | None = None) -> Array:
     """out = exp(x - max(x)) / sum(exp(x - max(x))) along `axis`.
 
     Axes      x [..., N] -> [..., N]
@@ -1601,10 +1617,10 @@ def softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
 
 @_op("rope")
 def rope(
-    x: Array,
-    positions: Array,
+    x: ArrayLike,
+    positions: ArrayLike,
     /,
-    freq_factors: Array | None = None,
+    freq_factors: ArrayLike | None = None,
     *,
     pairing: Literal["half_split", "interleaved"],
     base: float,
@@ -1633,8 +1649,8 @@ def rope(
 
 @_op("embedding")
 def embedding(
-    table: Array,
-    ids: Array,
+    table: ArrayLike,
+    ids: ArrayLike,
     /,
     *,
     dtype: str | None = None,
@@ -1673,7 +1689,7 @@ def cache_append(cache: Array, update: Array, position: Array, /) -> Array:
 
 @_op("argmax")
 def argmax(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int = -1,
@@ -1696,7 +1712,7 @@ def argmax(
 
 
 @_op("concat")
-def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None) -> Array:
+def concat(arrays: Sequence[ArrayLike], /, *, axis: int = 0, out: Array | None = None) -> Array:
     """out = the arrays one after the other along `axis`.
 
     Axes      arrays [A..., N_i, B...] -> [A..., sum of N_i, B...]
@@ -1711,7 +1727,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = Non
 
 
 @_op("log_softmax")
-def log_softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Array:
+def log_softmax(x: ArrayLike, /, *, axis: int = -1, out: Array | None = None) -> Array:
     """out = x - max(x) - log(sum(exp(x - max(x)))) along `axis`.
 
     Axes      x [..., N] -> [..., N]
@@ -1726,7 +1742,7 @@ def log_softmax(x: Array, /, *, axis: int = -1, out: Array | None = None) -> Arr
 
 @_op("logsumexp")
 def logsumexp(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int | tuple[int, ...] | None = None,
@@ -1748,16 +1764,16 @@ def logsumexp(
 
 @_op("layer_norm")
 def layer_norm(
-    x: Array,
+    x: ArrayLike,
     /,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    residual: Array | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     eps: float,
     axes: int = 1,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """out = (t - mean(t)) / sqrt(var(t) + eps) * weight + bias over the last `axes` axes, of t = x
     + residual.
 
@@ -1780,16 +1796,16 @@ def layer_norm(
 
 @_op("group_norm")
 def group_norm(
-    x: Array,
+    x: ArrayLike,
     /,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    residual: Array | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     groups: int,
     eps: float,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """out = (t - mean(t)) / sqrt(var(t) + eps) * weight + bias, of t = x + residual; mean and var
     over C / groups channels and all that follows.
 
@@ -1811,17 +1827,17 @@ def group_norm(
 
 @_op("batch_norm")
 def batch_norm(
-    x: Array,
-    mean: Array,
-    variance: Array,
+    x: ArrayLike,
+    mean: ArrayLike,
+    variance: ArrayLike,
     /,
-    weight: Array | None = None,
-    bias: Array | None = None,
-    residual: Array | None = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     eps: float,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> Any:
+) -> Array | tuple[Array, ...]:
     """out = (x + residual - mean) / sqrt(variance + eps) * weight + bias, channel by channel, with
     the statistics of training.
 
@@ -1842,7 +1858,7 @@ def batch_norm(
 
 @_op("cumsum")
 def cumsum(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int,
@@ -1869,7 +1885,7 @@ def cumsum(
 
 @_op("argmin")
 def argmin(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int = -1,
@@ -1893,7 +1909,7 @@ def argmin(
 
 @_op("topk")
 def topk(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     k: int,
@@ -1920,7 +1936,7 @@ def topk(
 
 @_op("sort")
 def sort(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     axis: int = -1,
@@ -1944,10 +1960,10 @@ def sort(
 
 @_op("clip")
 def clip(
-    x: Array,
+    x: ArrayLike,
     /,
-    min: Array | None = None,
-    max: Array | None = None,
+    min: ArrayLike | None = None,
+    max: ArrayLike | None = None,
     *,
     out: Array | None = None,
 ) -> Array:
@@ -1965,7 +1981,14 @@ def clip(
 
 
 @_op("take_along_axis")
-def take_along_axis(x: Array, indices: Array, /, *, axis: int, out: Array | None = None) -> Array:
+def take_along_axis(
+    x: ArrayLike,
+    indices: ArrayLike,
+    /,
+    *,
+    axis: int,
+    out: Array | None = None,
+) -> Array:
     """out[a..., i, b...] = x[a..., indices[a..., i, b...], b...]; `axis` is where i stands.
 
     Axes      x [A..., N, B...], indices [A..., I, B...] -> [A..., I, B...]
@@ -1982,9 +2005,9 @@ def take_along_axis(x: Array, indices: Array, /, *, axis: int, out: Array | None
 
 @_op("scatter")
 def scatter(
-    x: Array,
-    indices: Array,
-    updates: Array,
+    x: ArrayLike,
+    indices: ArrayLike,
+    updates: ArrayLike,
     /,
     *,
     axis: int,
@@ -2011,10 +2034,10 @@ def scatter(
 
 @_op("slice_update")
 def slice_update(
-    x: Array,
-    update: Array,
+    x: ArrayLike,
+    update: ArrayLike,
     /,
-    positions: Array | None = None,
+    positions: ArrayLike | None = None,
     *,
     starts: tuple[int, ...] | None = None,
     out: Array | None = None,
@@ -2036,9 +2059,9 @@ def slice_update(
 
 @_op("pad")
 def pad(
-    x: Array,
+    x: ArrayLike,
     /,
-    value: Array | None = None,
+    value: ArrayLike | None = None,
     *,
     pads: tuple[int, ...],
     mode: Literal["constant", "reflect", "edge", "wrap"] = "constant",
@@ -2060,7 +2083,7 @@ def pad(
 
 @_op("one_hot")
 def one_hot(
-    indices: Array,
+    indices: ArrayLike,
     /,
     *,
     depth: int,
@@ -2087,7 +2110,7 @@ def one_hot(
 
 
 @_op("stack")
-def stack(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None) -> Array:
+def stack(arrays: Sequence[ArrayLike], /, *, axis: int = 0, out: Array | None = None) -> Array:
     """out = the arrays side by side along a new axis, `axis`.
 
     Axes      arrays [A..., B...] -> [A..., number of arrays, B...]
@@ -2104,11 +2127,11 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0, out: Array | None = None
 
 @_op("conv")
 def conv(
-    x: Array,
-    w: Array,
+    x: ArrayLike,
+    w: ArrayLike,
     /,
-    bias: Array | None = None,
-    residual: Array | None = None,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     strides: tuple[int, ...] | None = None,
     pads: tuple[int, ...] | None = None,
@@ -2141,10 +2164,10 @@ def conv(
 
 @_op("conv_transpose")
 def conv_transpose(
-    x: Array,
-    w: Array,
+    x: ArrayLike,
+    w: ArrayLike,
     /,
-    bias: Array | None = None,
+    bias: ArrayLike | None = None,
     *,
     strides: tuple[int, ...] | None = None,
     pads: tuple[int, ...] | None = None,
@@ -2177,7 +2200,7 @@ def conv_transpose(
 
 @_op("max_pool")
 def max_pool(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     kernel: tuple[int, ...],
@@ -2208,7 +2231,7 @@ def max_pool(
 
 @_op("avg_pool")
 def avg_pool(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     kernel: tuple[int, ...],
@@ -2242,7 +2265,7 @@ def avg_pool(
 
 @_op("resize")
 def resize(
-    x: Array,
+    x: ArrayLike,
     /,
     *,
     sizes: tuple[int, ...],
@@ -2270,10 +2293,10 @@ def resize(
 
 @_op("quantize")
 def quantize(
-    x: Array,
-    scale: Array,
+    x: ArrayLike,
+    scale: ArrayLike,
     /,
-    zero_point: Array | None = None,
+    zero_point: ArrayLike | None = None,
     *,
     dtype: str,
     axis: int | tuple[int, ...] | None = None,
@@ -2303,10 +2326,10 @@ def quantize(
 
 @_op("dequantize")
 def dequantize(
-    q: Array,
-    scale: Array,
+    q: ArrayLike,
+    scale: ArrayLike,
     /,
-    zero_point: Array | None = None,
+    zero_point: ArrayLike | None = None,
     *,
     axis: int | tuple[int, ...] | None = None,
     block_size: int = 0,
@@ -2336,14 +2359,14 @@ def dequantize(
 
 @_op("scaled_matmul")
 def scaled_matmul(
-    a: Array,
-    b: Array,
-    a_scale: Array,
-    b_scale: Array,
+    a: ArrayLike,
+    b: ArrayLike,
+    a_scale: ArrayLike,
+    b_scale: ArrayLike,
     /,
-    a_zero: Array | None = None,
-    b_zero: Array | None = None,
-    bias: Array | None = None,
+    a_zero: ArrayLike | None = None,
+    b_zero: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
     *,
     dtype: str | None = None,
     out: Array | None = None,
@@ -2374,12 +2397,12 @@ def scaled_matmul(
 
 @_op("paged_attention")
 def paged_attention(
-    q: Array,
-    k_pages: Array,
-    v_pages: Array,
-    query_starts: Array,
-    block_table: Array,
-    lengths: Array,
+    q: ArrayLike,
+    k_pages: ArrayLike,
+    v_pages: ArrayLike,
+    query_starts: ArrayLike,
+    block_table: ArrayLike,
+    lengths: ArrayLike,
     /,
     *,
     scale: float,
@@ -2440,7 +2463,14 @@ def paged_cache_append(
 
 
 @_op("grouped_matmul")
-def grouped_matmul(x: Array, group_sizes: Array, w: Array, /, *, out: Array | None = None) -> Array:
+def grouped_matmul(
+    x: ArrayLike,
+    group_sizes: ArrayLike,
+    w: ArrayLike,
+    /,
+    *,
+    out: Array | None = None,
+) -> Array:
     """out[t] = x[t] @ w[e], where the first group_sizes[0] rows have e = 0, the next 1, ...
 
     Axes         x [T, K], group_sizes [E], w [E, K, N] -> [T, N]
@@ -2457,7 +2487,7 @@ def grouped_matmul(x: Array, group_sizes: Array, w: Array, /, *, out: Array | No
 
 @_op("random_uniform")
 def random_uniform(
-    key: Array,
+    key: ArrayLike,
     /,
     *,
     shape: tuple[int, ...],
@@ -2482,7 +2512,7 @@ def random_uniform(
 
 @_op("random_normal")
 def random_normal(
-    key: Array,
+    key: ArrayLike,
     /,
     *,
     shape: tuple[int, ...],
@@ -2508,7 +2538,7 @@ def random_normal(
 
 @_op("random_integers")
 def random_integers(
-    key: Array,
+    key: ArrayLike,
     /,
     *,
     low: int,
@@ -2537,8 +2567,8 @@ def random_integers(
 
 @_op("dropout")
 def dropout(
-    x: Array,
-    key: Array,
+    x: ArrayLike,
+    key: ArrayLike,
     /,
     *,
     p: float,
@@ -2562,8 +2592,8 @@ def dropout(
 
 @_op("cross_entropy")
 def cross_entropy(
-    logits: Array,
-    targets: Array,
+    logits: ArrayLike,
+    targets: ArrayLike,
     /,
     *,
     reduction: Literal["none", "mean", "sum"],
@@ -2571,7 +2601,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     return_lse: bool = False,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array]:
+) -> Array | tuple[Array, ...]:
     """loss = lse(logits) - sum_c w_c * logits_c for each row, with w = (1 - label_smoothing) at the
     target + label_smoothing / C everywhere.
 
@@ -2596,11 +2626,11 @@ def cross_entropy(
 
 @_op("cross_entropy_backward")
 def cross_entropy_backward(
-    logits: Array,
-    targets: Array,
-    dloss: Array,
+    logits: ArrayLike,
+    targets: ArrayLike,
+    dloss: ArrayLike,
     /,
-    lse: Array | None = None,
+    lse: ArrayLike | None = None,
     *,
     reduction: Literal["none", "mean", "sum"],
     ignore_index: int = -100,
@@ -2630,8 +2660,8 @@ def cross_entropy_backward(
 
 @_op("softmax_backward")
 def softmax_backward(
-    dout: Array,
-    y: Array,
+    dout: ArrayLike,
+    y: ArrayLike,
     /,
     *,
     axis: int = -1,
@@ -2651,8 +2681,8 @@ def softmax_backward(
 
 @_op("log_softmax_backward")
 def log_softmax_backward(
-    dout: Array,
-    y: Array,
+    dout: ArrayLike,
+    y: ArrayLike,
     /,
     *,
     axis: int = -1,
@@ -2672,14 +2702,14 @@ def log_softmax_backward(
 
 @_op("rms_norm_backward")
 def rms_norm_backward(
-    dout: Array,
-    x: Array,
+    dout: ArrayLike,
+    x: ArrayLike,
     /,
-    weight: Array | None = None,
+    weight: ArrayLike | None = None,
     *,
     eps: float,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array]:
+) -> Array | tuple[Array, ...]:
     """dx = r * (g - u * mean(g * u)) and dweight = sum over rows of dout * u, with r = 1 /
     sqrt(mean(x^2) + eps), u = x * r and g = dout * weight.
 
@@ -2698,15 +2728,15 @@ def rms_norm_backward(
 
 @_op("layer_norm_backward")
 def layer_norm_backward(
-    dout: Array,
-    x: Array,
+    dout: ArrayLike,
+    x: ArrayLike,
     /,
-    weight: Array | None = None,
+    weight: ArrayLike | None = None,
     *,
     eps: float,
     bias: bool = True,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array, Array]:
+) -> Array | tuple[Array, ...]:
     """dx = r * (g - mean(g) - u * mean(g * u)), dweight = sum over rows of dout * u and dbias = sum
     over rows of dout, with r = 1 / sqrt(var(x) + eps), u = (x - mean(x)) * r and g = dout *
     weight.
@@ -2729,22 +2759,22 @@ def layer_norm_backward(
 
 @_op("attention_backward")
 def attention_backward(
-    dout: Array,
-    q: Array,
-    k: Array,
-    v: Array,
+    dout: ArrayLike,
+    q: ArrayLike,
+    k: ArrayLike,
+    v: ArrayLike,
     /,
-    kv_length: Array | None = None,
-    mask: Array | None = None,
-    sinks: Array | None = None,
-    dlse: Array | None = None,
+    kv_length: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
+    dlse: ArrayLike | None = None,
     *,
     scale: float,
     causal: Literal["none", "first_key", "last_key"],
     window: int = 0,
     softcap: float = 0.0,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Array, ...]:
     """With p = softmax(scale * q k^T + mask) over the visible keys and the sink, and ds = p * (dp -
     sum(p * dp) + dlse), dp = dout v^T: dq = scale * ds k, dk = scale * ds^T q, dv = p^T dout,
     the last two summed over the heads that share a key; dsinks = sum of p_sink * (dlse - sum(p *
@@ -2778,17 +2808,17 @@ def attention_backward(
 
 @_op("group_norm_backward")
 def group_norm_backward(
-    dout: Array,
-    x: Array,
+    dout: ArrayLike,
+    x: ArrayLike,
     /,
-    weight: Array | None = None,
-    residual: Array | None = None,
+    weight: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     groups: int,
     eps: float,
     bias: bool = True,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array, Array]:
+) -> Array | tuple[Array, ...]:
     """dx = r * (g - mean(g) - u * mean(g * u)), dweight = sum of dout * u and dbias = sum of dout
     over all but the channel, with t = x + residual, r = 1 / sqrt(var(t) + eps), u = (t -
     mean(t)) * r and g = dout * weight; dx is the gradient of the residual, too.
@@ -2812,7 +2842,14 @@ def group_norm_backward(
 
 
 @_op("embedding_backward")
-def embedding_backward(dout: Array, ids: Array, /, *, rows: int, out: Array | None = None) -> Array:
+def embedding_backward(
+    dout: ArrayLike,
+    ids: ArrayLike,
+    /,
+    *,
+    rows: int,
+    out: Array | None = None,
+) -> Array:
     """dtable[r, d] = sum of dout[i..., d] over all i with ids[i...] = r.
 
     Axes      dout [I..., D], ids [I...] -> [V, D]
@@ -2829,9 +2866,9 @@ def embedding_backward(dout: Array, ids: Array, /, *, rows: int, out: Array | No
 
 @_op("conv_backward")
 def conv_backward(
-    dout: Array,
-    x: Array,
-    w: Array,
+    dout: ArrayLike,
+    x: ArrayLike,
+    w: ArrayLike,
     /,
     *,
     strides: tuple[int, ...] | None = None,
@@ -2840,7 +2877,7 @@ def conv_backward(
     groups: int = 1,
     bias: bool = True,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Of out[n, o, p] = sum over c, k of x[n, c, p * stride - before + dilation * k] * w[o, c, k] +
     bias[o], with the channels of o's group: the gradients for x, w and bias.
 
@@ -2935,19 +2972,19 @@ def sgd_step(
 
 @_op("batch_norm_backward")
 def batch_norm_backward(
-    dout: Array,
-    x: Array,
-    mean: Array,
-    variance: Array,
+    dout: ArrayLike,
+    x: ArrayLike,
+    mean: ArrayLike,
+    variance: ArrayLike,
     /,
-    weight: Array | None = None,
-    residual: Array | None = None,
+    weight: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     eps: float,
     statistics: bool = True,
     bias: bool = True,
     out: Array | tuple[Array | None, ...] | None = None,
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> Array | tuple[Array, ...]:
     """With t = x + residual, r = 1 / sqrt(variance + eps), sums over all but the channel: dx = dout
     * weight * r, dmean = -sum(dout) * weight * r, dweight = sum(dout * (t - mean) * r),
     dvariance = -dweight * weight * r^2 / 2, dbias = sum(dout); dx is the gradient of the

@@ -158,6 +158,8 @@ static void calls(void) {
   hal_tensor low = t, high = t;
   low.dims[0] = high.dims[0] = 4, high.offset_bytes = 16;
   BAD(INVALID_ARGUMENT, ALIASING, hal_unary(queue, &low, HAL_UNARY_FN_NEG, &high, error));
+  BAD(INVALID_ARGUMENT, ATTRIBUTE, hal_unary(queue, &low, (hal_unary_fn)999, &low, error));
+  BAD(INVALID_ARGUMENT, ATTRIBUTE, hal_unary(queue, &low, (hal_unary_fn)0, &low, error));
   high.offset_bytes = 64;
   GOOD(hal_unary(queue, &low, HAL_UNARY_FN_NEG, &high, error));
   GOOD(hal_unary(queue, &low, HAL_UNARY_FN_NEG, &low, error));

@@ -117,11 +117,30 @@ static void import(void) {
   for (int i = 0; i < 64; ++i) HOLDS(memory[i] == 2 * (float)i); /* in place: nothing was copied */
   BAD(INVALID_ARGUMENT, BOUNDS, hal_buffer_write(queue, x.buffer, 252, memory, 8, error));
   HOLDS(given_back == 0);
+  /* A byte is in one buffer: another one would be neither ordered nor frozen with it. */
+  hal_buffer* again;
+  BAD(INVALID_ARGUMENT, ALIASING,
+      hal_buffer_import(queue, memory, 256, released, &given_back, &again, error));
+  BAD(INVALID_ARGUMENT, ALIASING,
+      hal_buffer_import(queue, memory + 48, 64, released, &given_back, &again, error));
+  BAD(INVALID_ARGUMENT, BOUNDS,
+      hal_buffer_import(queue, memory + 64, UINT64_MAX, released, &given_back, &again, error));
+  GOOD(hal_buffer_import(queue, memory + 64, 64, NULL, NULL, &again, error));
+  GOOD(hal_free(again, error));
+  HOLDS(given_back == 0);
+  void* address;
+  GOOD(hal_buffer_address(theirs, &address, error));
+  GOOD(hal_buffer_import(queue, address, 256, NULL, NULL, &again, error));
+  BAD(INVALID_ARGUMENT, ALIASING, hal_buffer_copy(queue, again, 4, theirs, 0, 128, error));
+  GOOD(hal_buffer_copy(queue, again, 128, theirs, 0, 128, error));
+  GOOD(hal_free(again, error));
   GOOD(hal_unary(queue, &x, HAL_UNARY_FN_NEG, &y, error));
   GOOD(hal_free(x.buffer, error));
   GOOD(hal_queue_wait(queue, HAL_NO_LIMIT, HAL_NO_LIMIT, error));
   HOLDS(given_back == 1);
   GOOD(hal_free(theirs, error));
+  GOOD(hal_buffer_import(queue, memory, 256, NULL, NULL, &again, error)); /* now it may be */
+  GOOD(hal_free(again, error));
   BAD(INVALID_ARGUMENT, NONE, hal_buffer_import(queue, NULL, 8, NULL, NULL, &x.buffer, error));
   /* off by one float: an import, or a typed refusal; then as far as the op takes it */
   if (!hal_buffer_import(queue, memory + 1, 256, released, &given_back, &x.buffer, &why)) {

@@ -100,6 +100,12 @@ int main(int argc, char** argv) {
     const uint32_t bytes = next(20) ? row.attributes_bytes : 8 * (uint32_t)next(5);
     hal_error error = {0, 0, ""};
     for (int32_t& word : attributes) word = (int32_t)(next(9) ? next(4) : next(0));
+    for (const hal::OpChoice& choice : hal::kChoices)
+      while (choice.op == op && next(20)) {
+        const uint32_t number = (uint32_t)next(64);
+        attributes[choice.offset / 4] = (int32_t)number;
+        if (choice.known >> number & 1) break;
+      }
     attributes[0] = (int32_t)bytes, attributes[1] = next(50) ? 0 : 1;
     plausible(all, kMost + 1);
     for (uint32_t i = 0; i < operand_count; ++i)

@@ -91,6 +91,14 @@ def test_a_handle_released_during_queued_calls_is_refused(
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_children_forked_while_a_thread_computes_go_on(
+    build: Build, play: Play, device: str
+) -> None:
+    done = play([build("forks.c"), device, "40"])
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_wrong_arguments_have_their_status(build: Build, play: Play, device: str) -> None:
     done = play([build("bad_input.c"), device])
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr

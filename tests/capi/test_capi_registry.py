@@ -49,6 +49,25 @@ def test_a_good_file_is_read_as_written(build: Build, play: Play, tmp_path: Path
     assert lines == ["ok 2|cpu|50|/a/b.so|x=/c d|other|-7|/b.so"]
 
 
+def test_a_setting_given_twice_is_refused(build: Build, play: Play, tmp_path: Path) -> None:
+    text = GOOD.replace("\nsetting\tx", "\nsetting\tx\t/a\nsetting\tx")
+    (line,) = _parsed(build, play, tmp_path, [text.encode()])
+    assert "the setting x is given twice" in line
+
+
+def test_a_setting_that_no_backend_asks_for_is_named(
+    play: Play, build: Build, registry: Registry, tmp_path: Path
+) -> None:
+    file = tmp_path / "r.tsv"
+    lines = registry().read_text().splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if line.startswith("backend\tcpu\t"))
+    file.write_text("".join([*lines[: at + 1], "setting\tnope\t1\n", *lines[at + 1 :]]))
+    done = play([build("select.c"), "cpu"], file)
+    assert done.stdout.startswith("ok|")
+    assert done.stderr.count("the setting 'nope' was given") == 1
+    assert "setting" not in play([build("select.c"), "cpu"]).stderr
+
+
 def test_a_later_writers_additions_are_skipped(build: Build, play: Play, tmp_path: Path) -> None:
     text = GOOD.replace("registry\t1", "registry\t2").replace("/c\\td\\\\e\\nf", "/c\tmore")
     text = text.replace("/b.so\n", "/b.so\tmore\nx-colour\tred\n")

@@ -55,6 +55,12 @@ def test_no_arguments_show_the_commands() -> None:
         assert command in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("command", [[], ["run"], ["devices"], ["explain", "--json"]])
+def test_help_shows_values_only_of_options_that_take_one(command: list[str]) -> None:
+    shown = anyhal(*command[:1], "--help").stdout
+    assert "--help" in shown and "<bool>" not in shown and "BOOL" not in shown
+
+
 def test_one_command_does_not_import_the_others() -> None:
     code = (
         "import sys; from anyhal import cli; cli._app(['devices']);"
@@ -247,7 +253,7 @@ def test_devices_shows_what_was_asked_for_and_not_found(capsys: pytest.CaptureFi
 
 def test_what_was_not_timed_is_no_zero(capsys: pytest.CaptureFixture[str]) -> None:
     row = {"op": "copy", "backend": "chip", "device": "chip:0", "state": "self-tested"}
-    row |= {"calls": 2, "decomposed": False}
+    row |= {"calls": 2, "decomposed": False, "numerics": "strict"}
     generation = SimpleNamespace(token_ids=[1], prefill_tokens_per_s=None, decode_tokens_per_s=None)
     for time_ms, shown in ((None, "not timed"), (3.0, "3.0")):
         routes = [row | {"time_ms": time_ms}]

@@ -42,6 +42,10 @@ Hello = record(
     "Hello", *S, ("abi_min", U32), ("abi_max", U32), ("services", P), ("instance", c.c_char_p),
     ("settings", c.POINTER(Setting)), ("setting_count", U32), ("reserved", U32),
 )  # fmt: skip
+SettingOf = c.CFUNCTYPE(P, P, c.c_char_p)  # a text's address
+Services = record(
+    "Services", *S, ("context", P), ("others", P * 8), ("setting", SettingOf), ("rest", P * 2)
+)
 Table = record("Table", *S, *((slot, P) for slot in SLOTS))
 Reply = record(
     "Reply", *S, ("chosen", U32), ("abi_min", U32), ("abi_max", U32), ("registry", U32),
@@ -132,10 +136,14 @@ class Instance:
 
     def __init__(self, script: str, *, abi: tuple[int, int] = (ABI, ABI)) -> None:
         entry = c.CDLL(str(library_path())).anyhal_backend_main
-        self._keep = (Setting * 1)(Setting(b"script", script.encode()))
+        text = c.create_string_buffer(script.encode())
+        services = sized(Services)
+        services.setting = SettingOf(lambda _, name: c.addressof(text))
+        settings = (Setting * 1)(Setting(b"script", text.value))
+        self._keep = (text, services, settings)
         hello = sized(
-            Hello, abi_min=abi[0], abi_max=abi[1], instance=b"t", settings=self._keep,
-            setting_count=1,
+            Hello, abi_min=abi[0], abi_max=abi[1], instance=b"t", settings=settings,
+            setting_count=1, services=c.addressof(services),
         )  # fmt: skip
         self.reply, error = sized(Reply), sized(Error)
         status = entry(c.byref(hello), c.byref(self.reply), c.byref(error))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from anyhal.runtime.manifest import CONTRACT
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import layers
@@ -136,6 +138,7 @@ def test_version_numbers_agree() -> None:
     version = re.search(r'^version = "([^"]+)"', project, re.MULTILINE)
     header = (ROOT / "include" / "anyhal" / "backend.h").read_text(encoding="utf-8")
     abi = re.findall(r"#define ANYHAL_ABI_M(?:AJOR|INOR) (\d+)u", header)
+    assert CONTRACT == ".".join(abi)
     assert version is not None
     assert f"## {version[1]}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"version: {version[1]}" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")

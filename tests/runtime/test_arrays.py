@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -213,7 +214,29 @@ def test_integers_out_of_range_are_refused_and_never_wrap(value: int) -> None:
         hal.zeros((1,), dtype="int8").set(200)
     assert hal.asarray([255, 0], dtype="uint8").numpy().tolist() == [255, 0]
     assert hal.zeros((1,), dtype="uint8").set(200).item() == 200
-    assert hal.asarray([3e9, np.nan, -1.0], dtype="uint8").numpy().tolist() == [255, 0, 0]
+
+
+@pytest.mark.parametrize("value", [300.0, -1.0, 1.9, np.nan, np.inf])
+def test_floats_that_an_integer_dtype_does_not_hold_are_refused(value: float) -> None:
+    for make in (
+        lambda: hal.asarray([1.0, value], dtype="uint8"),
+        lambda: hal.asarray(np.array([value], np.float32), dtype="uint8"),
+        lambda: hal.full((1,), value, dtype="uint8"),
+        lambda: hal.zeros((1,), dtype="uint8").set([value]),
+    ):
+        with pytest.raises(hal.InvalidArgumentError, match=r"no whole number from 0 to 255"):
+            make()
+    assert hal.asarray([255.0, -0.0], dtype="uint8").numpy().tolist() == [255, 0]
+    assert hal.zeros((1,), dtype="uint8").set(200.0).item() == 200
+    assert hal.asarray([-(2.0**63)], dtype="int64").item() == -(2**63)
+    with pytest.raises(hal.InvalidArgumentError, match="no whole number"):
+        hal.asarray([2.0**63], dtype="int64")
+
+
+def test_a_float_beyond_float32_is_infinity_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hal.asarray([1e300, -1e300]).numpy().tolist() == [np.inf, -np.inf]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +265,7 @@ def test_full_and_asarray_agree_on_the_dtype_of_a_value(value: Any, kind: str) -
 
 def test_a_dtype_that_is_given_wins_over_the_value() -> None:
     assert hal.full((2,), 7, dtype="float32").dtype == "float32"
-    assert hal.full((2,), 7.9, dtype="int32").numpy().tolist() == [7, 7]
+    assert hal.full((2,), 7.0, dtype="int32").numpy().tolist() == [7, 7]
     assert hal.full((1,), 1 << 70, dtype="float32").numpy().tolist() == [2.0**70]
     assert (hal.zeros((2,)).dtype, hal.ones((2,)).dtype) == ("float32", "float32")
     assert hal.asarray([1, 2.5]).dtype == "float32" and hal.asarray([]).dtype == "float32"

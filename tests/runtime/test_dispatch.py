@@ -199,6 +199,28 @@ def test_mem_11_a_forked_child_computes() -> None:
     assert run(program).stdout.strip() == "0"
 
 
+def test_mem_11_children_compute_that_were_forked_while_a_thread_did() -> None:
+    program = (
+        "import os, signal, threading, time, numpy as np, anyhal as hal\n"
+        "x = hal.ones((64, 64)); large = hal.ones((300, 300)); hal.matmul(x, x)\n"
+        "stop = False\n"
+        "def work():\n"
+        "    while not stop: hal.matmul(large, large)\n"
+        "thread = threading.Thread(target=work); thread.start()\n"
+        "codes = set()\n"
+        "for _ in range(20):\n"
+        "    time.sleep(0.005)\n"
+        "    pid = os.fork()\n"
+        "    if pid == 0:\n"
+        "        signal.alarm(20)\n"
+        "        y = hal.matmul(x, x).numpy()\n"
+        "        os._exit(0 if (y == 64).all() else 1)\n"
+        "    codes.add(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+        "stop = True; thread.join(); print(codes)"
+    )
+    assert run(program).stdout.strip() == "{0}"
+
+
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
 def test_the_thread_budget_changes_no_number(threads: str) -> None:
     program = (

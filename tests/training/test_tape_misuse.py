@@ -160,3 +160,12 @@ def test_both_forms_of_permute_dims() -> None:
 def test_wrong_kinds_are_typed(call: Any) -> None:
     with pytest.raises(hal.HalError, match="; "):
         call(Tape([hal.ones((2,))]))
+
+
+def test_gradients_twice_says_that_the_tape_is_used_up() -> None:
+    w = hal.ones((2,))
+    tape = Tape([w])
+    loss = tape.sum(w)
+    tape.gradients(loss)
+    with pytest.raises(hal.InvalidArgumentError, match=r"called already.*make a new Tape"):
+        tape.gradients(loss)

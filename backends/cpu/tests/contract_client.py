@@ -45,6 +45,9 @@ ParallelFor = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, Body, c.c_void_p)
 ThreadCount = c.CFUNCTYPE(c.c_uint32, c.c_void_p)
 
 
+SettingOf = c.CFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)  # a text's address
+
+
 class Services(c.Structure):
     _fields_ = [
         ("size", c.c_uint32),
@@ -56,7 +59,9 @@ class Services(c.Structure):
         ("host_free", c.c_void_p),
         ("parallel_for", ParallelFor),
         ("thread_count", ThreadCount),
-        ("rest", c.c_void_p * 5),
+        ("cache", c.c_void_p * 2),
+        ("setting", SettingOf),
+        ("rest", c.c_void_p * 2),
     ]
 
 
@@ -254,13 +259,16 @@ class Cpu:
         services = Services(size=c.sizeof(Services))
         services.parallel_for = ParallelFor(self._parallel_for)
         services.thread_count = ThreadCount(lambda _: threads)
-        settings = (Setting * 2)((b"isa", isa.encode()), (b"onednn_library", onednn.encode()))
+        texts = {b"isa": isa, b"onednn_library": onednn}
+        values = {name: c.create_string_buffer(text.encode()) for name, text in texts.items()}
+        services.setting = SettingOf(lambda _, name: c.addressof(values[name]))
+        settings = (Setting * 2)(*((name, v.value) for name, v in values.items()))
         version = 2  # draft 0.2
         hello = Hello(
             c.sizeof(Hello), 0, version, version, c.pointer(services), b"cpu", settings, 2
         )
         reply, error = Reply(size=c.sizeof(Reply)), Error(size=c.sizeof(Error))
-        self._keep += [services, settings, hello]
+        self._keep += [services, settings, hello, values]
         self._check(
             library.anyhal_backend_main(c.byref(hello), c.byref(reply), c.byref(error)), error
         )

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from anyhal.cli.terminal import encode_all, printable
 from anyhal.errors import HalError, InvalidArgumentError
@@ -35,7 +35,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status)
 
 
-class _Command(TyperCommand):
+class _Flags:
+    """Help that shows no value after an option that takes none."""
+
+    def get_params(self, ctx: Any) -> Any:
+        found = super().get_params(ctx)  # type: ignore[misc]
+        for option in found:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+        return found
+
+
+class _Group(_Flags, TyperGroup):
+    """The command itself."""
+
+
+class _Command(_Flags, TyperCommand):
     """A command whose options, when they are given, say something."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -54,7 +69,10 @@ class _Command(TyperCommand):
 def _app(arguments: Sequence[str]) -> typer.Typer:
     """The commands that the arguments may mean: the one they name, else all of them."""
     app = typer.Typer(
-        add_completion=False, no_args_is_help=True, context_settings={"max_content_width": 100}
+        cls=_Group,
+        add_completion=False,
+        no_args_is_help=True,
+        context_settings={"max_content_width": 100},
     )
     app.callback()(_options)
     named = next((word for word in arguments if word in COMMANDS), None)

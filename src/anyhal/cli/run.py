@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _CHAT_CAPACITY = 4096
+# What makes two routes of a run different.
+_ROUTE = ("op", "backend", "device", "state", "decomposed", "numerics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +143,22 @@ def _run(options: Options) -> None:
     rss_after_import = _memory_bytes("VmRSS")
     from anyhal.cli import run_tables
     from anyhal.frontends.gguf.fetch import locate_model
+    from anyhal.frontends.gguf.generate import Sampler
     from anyhal.frontends.gguf.reader import open_gguf
     from anyhal.frontends.gguf.tokenizer import Tokenizer
     from anyhal.routing.policy import rank_devices
     from anyhal.runtime.device import facts as known_devices
 
-    # An unknown device should not cost a download first.
+    # A wrong option should not cost a download first.
     places = rank_devices(known_devices())
     device = None if options.every_device else _pick(options)
+    Sampler(options.temperature, options.seed)
+    scope = hal.use(fallback=options.fallback, numerics=options.numerics)
     with run_tables.fetch_progress() as progress:
         file = open_gguf(locate_model(options.model, progress))
     tokenizer = Tokenizer(file)
     program = _Program(options, file, tokenizer, _prompt_ids(options, file, tokenizer))
-    with hal.use(fallback=options.fallback, numerics=options.numerics):
+    with scope:
         if options.chat:
             _chat(program, device)
         elif options.every_device:
@@ -224,7 +229,7 @@ def _route_counts() -> dict[tuple[object, ...], tuple[int, float]]:
 
 
 def _route_key(row: dict[str, Any]) -> tuple[object, ...]:
-    return (row["op"], row["backend"], row["device"], row["state"], row["decomposed"])
+    return tuple(row[name] for name in _ROUTE)
 
 
 def _routes_since(
@@ -242,16 +247,12 @@ def _routes_since(
     for key, (calls, time_ms) in totals.items():
         calls_before, time_before = before.get(key, (0, 0.0))
         if calls > calls_before:
-            op, backend, where, state, decomposed = key
+            took = round(time_ms - time_before, 3) if time_ms > time_before else None
             rows.append(
                 {
-                    "op": op,
-                    "backend": backend,
-                    "device": where,
-                    "state": state,
+                    **dict(zip(_ROUTE, key, strict=True)),
                     "calls": int(calls - calls_before),
-                    "time_ms": round(time_ms - time_before, 3) if time_ms > time_before else None,
-                    "decomposed": decomposed,
+                    "time_ms": took,
                 }
             )
     return sorted(rows, key=lambda row: -(row["time_ms"] or 0.0))

@@ -83,15 +83,17 @@ def _rate(value: float | None) -> str:
 def every_device(rows: list[DeviceRow]) -> None:
     """The same program on every device, on stdout: it is what was asked for."""
     table = Table(title="the same program on every device", title_justify="left")
-    for heading in ("device", "backend", "state", "tokens identical to the first?"):
+    for heading in ("device", "backend", "state", "same tokens?"):
         table.add_column(heading)
     for heading in ("prefill tok/s", "decode tok/s"):
         table.add_column(heading, justify="right")
-    table.add_column("why it would (not) be chosen", overflow="fold")
     for row in rows:
         shown = (row.device, row.backend, row.state, row.identical, row.prefill, row.decode)
-        table.add_row(*cells(*shown, row.why))
-    _console(sys.stdout).print(table)
+        table.add_row(*cells(*shown))
+    console = Console(file=sys.stdout)
+    console.print(table)
+    for row in rows:
+        console.print(*cells(f"{row.device}: {row.why}"), highlight=False)
 
 
 def who_ran_what(outcome: Outcome) -> None:
@@ -113,7 +115,7 @@ def who_ran_what(outcome: Outcome) -> None:
         shown = (device, backend, state, ops, f"{decomposed} calls" if decomposed else "none")
         time = f"{sum(timed):.1f}" if timed else _NOT_TIMED
         table.add_row(*cells(*shown, calls, time))
-    console = _console(sys.stderr)
+    console = Console(file=sys.stderr)
     console.print(table)
     console.print(
         f"{len(generation.token_ids)} tokens; prefill {_rate(generation.prefill_tokens_per_s)},"
@@ -125,7 +127,7 @@ def who_ran_what(outcome: Outcome) -> None:
 def routes_by_op(outcome: Outcome) -> None:
     """Every route of the run, slowest first, on stderr."""
     table = Table(title=escape(f"routes on {outcome.device}"), title_justify="left")
-    for heading in ("op", "backend", "device", "state", "decomposed"):
+    for heading in ("op", "device", "numerics", "decomposed"):
         table.add_column(heading)
     for heading in ("calls", "time ms", "µs per call"):
         table.add_column(heading, justify="right")
@@ -134,12 +136,7 @@ def routes_by_op(outcome: Outcome) -> None:
         times = (_NOT_TIMED, "-")
         if time_ms is not None:
             times = (f"{time_ms:.1f}", f"{1000 * time_ms / row['calls']:.1f}")
-        shown = (row["op"], row["backend"], row["device"], row["state"])
         decomposed = "yes" if row["decomposed"] else "no"
-        table.add_row(*cells(*shown, decomposed, row["calls"], *times))
-    _console(sys.stderr).print(table)
-
-
-def _console(stream: Any) -> Console:
-    # A pipe has no width; 80 columns would break the table's cells apart.
-    return Console(file=stream) if stream.isatty() else Console(file=stream, width=120)
+        shown = (row["op"], row["device"], row["numerics"], decomposed)
+        table.add_row(*cells(*shown, row["calls"], *times))
+    Console(file=sys.stderr).print(table)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from anyhal.errors import (
     InvalidArgumentError,
     InvalidTypeError,
     UnsupportedError,
+    typed_call,
 )
 from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FP8
@@ -61,13 +62,15 @@ _KINDS = {
 }
 _DTYPE_WORDS = {n: d.value for d in ALL for n in (d.name, d.short)}
 _ops_made: list[Any] = []
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Replaces a documented signature by the native Op object that runs it."""
+def op(name: str, **preset: Any) -> Callable[[_Function], _Function]:
+    """Replaces a documented signature by the native Op object that runs it; to a type checker it
+    stays the signature."""
     spec = BY_NAME[name]
 
-    def make(function: Callable[..., Any]) -> Any:
+    def make(function: _Function) -> _Function:
         free = [a for a in spec.attrs if a.name not in preset]
         native = _core.Op(
             function.__name__,
@@ -88,7 +91,7 @@ def op(name: str, **preset: Any) -> Callable[[Callable[..., Any]], Any]:
         native.__wrapped__ = function
         _ops_made.append(native)
         arrays.OPS[function.__name__] = native
-        return native
+        return cast("_Function", native)
 
     return make
 
@@ -106,10 +109,11 @@ def _attributes(
     spec: OpSpec, preset: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """All attributes, checked and in the registry's form."""
+    called = next((name for name, p in spec.functions.items() if p == preset), spec.name)
     out: dict[str, Any] = {}
     for a in spec.attrs:
         value = preset.get(a.name, given.get(a.name, a.default))
-        out[a.name] = _attribute(spec.name, a, value)
+        out[a.name] = _attribute(called, a, value)
     return out
 
 
@@ -435,6 +439,7 @@ def _to(a: Any, where: Device) -> Any:
     return arrays.asarray(arrays.numpy(a), device=where, constant=a.constant)
 
 
+@typed_call("explain")
 def explain(text: str) -> Decision:
     """Where a call would run and why, without running it: explain("matmul f32[4,8] f32[8,16]").
 
@@ -466,6 +471,7 @@ def explain(text: str) -> Decision:
     return replace(decision, kernels=tuple(used))
 
 
+@typed_call("facts")
 def facts(path: str | os.PathLike[str] | None = None, *, calls: Sequence[str] = ()) -> Any:
     """What this process knows about its devices, and what each answered about `calls` and about the
     calls explained before: enough to make the same decisions elsewhere.

@@ -123,3 +123,12 @@ def normalize_axes(op: str, axis: int | Sequence[int] | None, spec: TensorSpec) 
             f"{op}: axis={given} names an axis of {describe(spec)} twice; name each once"
         )
     return tuple(found)
+
+
+# What the attribute dtype of products is.
+OUTPUT_DTYPE = "output dtype; the operands' by default, f32 may be asked for"
+
+
+def along(axis: object) -> str:
+    """Where a reduction looks, as messages say it; "" for the whole array."""
+    return "" if axis is None else f" along axis {axis}"

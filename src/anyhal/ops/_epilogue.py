@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anyhal.errors import UnsupportedError
-from anyhal.ops._checks import check_broadcasts, check_choice, check_shape
+from anyhal.ops._checks import OUTPUT_DTYPE, check_broadcasts, check_choice, check_shape
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import Arg, Attr, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
@@ -34,7 +34,7 @@ ATTRS = (
         c_enum="activation",
     ),
     Attr("scale", "f32", default=1.0, c_type="float", doc="multiplies the product"),
-    Attr("dtype", "dtype", default=None, doc="output dtype; f32 for f16 and bf16 inputs"),
+    Attr("dtype", "dtype", default=None, doc=OUTPUT_DTYPE),
 )
 
 

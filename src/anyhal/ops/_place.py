@@ -12,7 +12,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype as dtype_of
 from anyhal.errors import InvalidArgumentError
-from anyhal.ops._checks import FLOATS, INDICES, NUMBERS, check_dtype, output_dtype
+from anyhal.ops._checks import FLOATS, INDICES, NUMBERS, along, check_dtype, output_dtype
 from anyhal.ops._draw import Rng, one_of, shape, values
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import (
@@ -87,8 +87,8 @@ def _infer(
     out = TensorSpec.dense(output_dtype(name, attrs["dtype"], *INDICES[:1], INDICES[1:]), dims)
     if x.size == 0 and out.size > 0:
         raise InvalidArgumentError(
-            f"{name}: {describe(x)} is empty along axis {attrs['axis']}, and nothing has no "
-            f"{word}; check the size first"
+            f"{name}: {describe(x)} has no elements{along(attrs['axis'])}, and the {word} of none"
+            " is not defined; check the size first"
         )
     return out
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
+from anyhal.ops._checks import OUTPUT_DTYPE
 from anyhal.ops._oracle import wide
 from anyhal.ops._spec import (
     Arg,
@@ -131,7 +132,7 @@ SPEC = OpSpec(
     summary="Batched matrix product out[..., m, n] = sum over k of a[..., m, k] * b[..., k, n].",
     inputs=(Arg("a", "[..., M, K]"), Arg("b", "[..., K, N]")),
     output=Arg("out", "[..., M, N]"),
-    attrs=(Attr("dtype", "dtype", default=None, doc="output dtype; f32 for f16 and bf16 inputs"),),
+    attrs=(Attr("dtype", "dtype", default=None, doc=OUTPUT_DTYPE),),
     dtypes={
         "f32": "f32",
         "f64": "f64",

@@ -16,6 +16,7 @@ from anyhal.ops._checks import (
     FLOATS,
     INTS,
     NUMBERS,
+    along,
     check_choice,
     check_dtype,
     normalize_axes,
@@ -54,8 +55,8 @@ def infer(inputs: Sequence[TensorSpec | None], attrs: Mapping[str, Any]) -> Tens
     out = TensorSpec.dense(_output_dtype(fn, x, attrs["dtype"]), shape)
     if fn in ("max", "min") and x.size == 0 and out.size > 0:
         raise InvalidArgumentError(
-            f"{fn}: {describe(x)} is empty along axis {attrs['axis']}, and nothing has no {fn}; "
-            "check the size first"
+            f"{fn}: {describe(x)} has no elements{along(attrs['axis'])}, and the {fn} of none is"
+            " not defined; check the size first"
         )
     return out
 

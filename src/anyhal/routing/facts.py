@@ -121,7 +121,10 @@ class CallFact:
 
     def __str__(self) -> str:
         given = [f"{k}={v}" for k, v in self.attrs.items() if v is not None]
-        return " ".join([self.op, *(o.text for o in self.operands), *given])
+        shown = [o.text for o in self.operands]
+        while shown and shown[-1] == "absent":  # optional ones at the end say nothing
+            shown.pop()
+        return " ".join([self.op, *shown, *given])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
-from anyhal.errors import BackendLoadError, InvalidArgumentError, NotFoundError, UnsupportedError
+from anyhal.errors import (
+    BackendLoadError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    NotFoundError,
+    UnsupportedError,
+)
 from anyhal.routing.facts import (
     FALLBACKS,
     STATES,
@@ -64,15 +70,24 @@ _DEVICE = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,5}))?")
 
 def parse_device(text: str) -> DeviceName:
     """The one place that reads `chip:index` or `chip`; exactly as written, nothing is trimmed."""
-    found = _DEVICE.fullmatch(text) if isinstance(text, str) else None
+    if not isinstance(text, str):
+        raise _no_name(text)
+    found = _DEVICE.fullmatch(text)
     if found is None:
-        plain = _plain_name(text) if isinstance(text, str) else ""
+        plain = _plain_name(text)
         hint = f"did you mean {plain}?" if plain else "write a name that `anyhal devices` prints"
         raise InvalidArgumentError(
             f"cannot read {text!r} as a device: it is neither chip nor chip:index in lower case;"
             f" {hint}"
         )
     return DeviceName(found[1], None if found[2] is None else int(found[2]))
+
+
+def _no_name(given: object) -> InvalidTypeError:
+    return InvalidTypeError(
+        f"naming a device: {given!r} is of type {type(given).__name__}; write a text, a name that"
+        " `anyhal devices` prints"
+    )
 
 
 def _plain_name(text: str) -> str:
@@ -234,8 +249,10 @@ def select(spec: str, facts: Facts, policy: Policy = DEFAULT) -> Selection:
     Naming a device allows an uncertified one; nothing allows a quarantined one. Raises
     BackendLoadError when a named backend is here but could not be loaded, else NotFoundError.
     """
-    parts = re.split(r" *\| *", spec) if isinstance(spec, str) else []
-    if not parts or not all(parts):
+    if not isinstance(spec, str):
+        raise _no_name(spec)
+    parts = re.split(r" *\| *", spec)
+    if not all(parts):
         raise InvalidArgumentError(
             f"cannot select a device from {spec!r}: a name is missing; write chip or chip:index,"
             ' several separated by "|", such as "a:0|b"'

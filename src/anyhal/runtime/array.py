@@ -1,4 +1,4 @@
-"""Arrays: making them, viewing them, moving their values to and from the host.
+"""Arrays: making them, moving their values to and from the host; `views` has what moves nothing.
 SPDX-License-Identifier: Apache-2.0
 
 The Array type itself is native (fields only); `methods` sets its methods on it.
@@ -6,8 +6,6 @@ The Array type itself is native (fields only); `methods` sets its methods on it.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any, cast
@@ -16,9 +14,9 @@ import numpy as np
 
 from anyhal import _core
 from anyhal.dtypes import DType, dtype, of_value
-from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._checks import FP8
-from anyhal.ops._spec import TensorSpec, dense_strides, describe, normalize_axis
+from anyhal.ops._spec import TensorSpec, describe
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
 
@@ -54,10 +52,14 @@ def device_of(a: Any) -> Device:
 # ------------------------------------------------------------------------------------- creation
 
 
-def _shape(shape: int | Sequence[int]) -> list[int]:
-    one = _is_int(shape) or not isinstance(shape, Iterable)
+def is_int(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def shape_of(shape: int | Sequence[int]) -> list[int]:
+    one = is_int(shape) or not isinstance(shape, Iterable)
     dims: list[Any] = [shape] if one else list(cast("Sequence[int]", shape))
-    if any(not _is_int(n) or not 0 <= n < 1 << 63 for n in dims):
+    if any(not is_int(n) or not 0 <= n < 1 << 63 for n in dims):
         raise InvalidArgumentError(
             f"making an array: shape {shape!r} must be whole numbers from 0 to 2**63 - 1; correct"
             " it"
@@ -65,36 +67,38 @@ def _shape(shape: int | Sequence[int]) -> list[int]:
     return [int(n) for n in dims]
 
 
+@typed_call("empty")
 def empty(
     shape: int | Sequence[int],
     *,
     dtype: object = "float32",
     device: Device | str | None = None,
     pool: str = "activations",
-) -> Any:
+) -> Array:
     """An array with unspecified contents. `pool`: activations, weights or cache."""
     if not isinstance(pool, str) or pool not in PURPOSES:
         near = get_close_matches(str(pool), PURPOSES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "use " + ", ".join(map(repr, PURPOSES))
         raise InvalidArgumentError(f"empty: pool {pool!r} is not known; {hint}")
-    return _empty(devices.device(device), _dtype(dtype), _shape(shape), PURPOSES[pool])
+    return _empty(devices.device(device), _dtype(dtype), shape_of(shape), PURPOSES[pool])
 
 
 def _dtype(spec: object) -> DType:
     return dtype(spec)
 
 
-def _empty(on: Device, d: DType, shape: Sequence[int], purpose: int = 0) -> Any:
+def _empty(on: Device, d: DType, shape: Sequence[int], purpose: int = 0) -> Array:
     return _core.empty(on.native, d.value, list(shape), purpose)
 
 
+@typed_call("full")
 def full(
     shape: int | Sequence[int],
     value: float,
     *,
     dtype: object = None,
     device: Device | str | None = None,
-) -> Any:
+) -> Array:
     """An array with `value` everywhere. Without a dtype, the one that asarray(value) has: bool for
     a bool, int64 for an int, float32 for a float."""
     given: Any = value
@@ -105,25 +109,28 @@ def full(
             f"full: block format {d.name} cannot be filled with a number; use frombuffer",
             reason="dtype",
         )
-    out = _empty(devices.device(device), d, _shape(shape))
+    out = _empty(devices.device(device), d, shape_of(shape))
     _write(out, values, fresh=True, casting="unsafe")
     return out
 
 
+@typed_call("zeros")
 def zeros(
     shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
-) -> Any:
+) -> Array:
     """An array of zeros."""
     return full(shape, 0, dtype=dtype, device=device)
 
 
+@typed_call("ones")
 def ones(
     shape: int | Sequence[int], *, dtype: object = "float32", device: Device | str | None = None
-) -> Any:
+) -> Array:
     """An array of ones."""
     return full(shape, 1, dtype=dtype, device=device)
 
 
+@typed_call("arange")
 def arange(
     start: float,
     stop: float | None = None,
@@ -131,7 +138,7 @@ def arange(
     *,
     dtype: object = None,
     device: Device | str | None = None,
-) -> Any:
+) -> Array:
     """start, start + step, ... below stop; int64, or float32 when an argument is a float."""
     if stop is None:
         start, stop = 0, start
@@ -155,17 +162,20 @@ def arange(
     return asarray(values, dtype=dtype, device=device)
 
 
+@typed_call("asarray")
 def asarray(
     x: Any,
     *,
     dtype: object = None,
     device: Device | str | None = None,
     constant: bool = False,
-) -> Any:
+) -> Array:
     """A copy of `x` (nested lists, NumPy or other host arrays, Array) as an array.
 
-    dtype: default x's own; Python bools become bool, ints int64, floats float32. device: default
-    the scope's, for an Array its own. constant: writes are refused later and backends may pack it.
+    dtype: default x's own; Python bools become bool, ints int64, floats float32 (infinity beyond
+    its range). Numbers that an integer dtype does not hold raise InvalidArgumentError: those out
+    of range, fractions, NaN; `astype` of an Array decides about them. device: default the scope's,
+    for an Array its own. constant: writes are refused later and backends may pack it.
     """
     _needs_bool("asarray", "constant", constant)
     if isinstance(x, Array):
@@ -248,8 +258,9 @@ def _numbers(x: Any, values: np.ndarray[Any, Any], who: str) -> np.ndarray[Any, 
     if kind in "biufV":  # V: bfloat16 and other additions to NumPy, judged by name
         return values
     if kind == "O" and isinstance(x, int):
+        way = "above what uint64" if x > 0 else "below what int64"
         raise InvalidArgumentError(
-            f"{who}: an integer of {x.bit_length()} bits is too large for int64; pass a float"
+            f"{who}: the integer, of {x.bit_length()} bits, is {way} holds; pass a float"
         )
     why = _NO_NUMBERS.get(kind, "it is none")
     raise InvalidTypeError(
@@ -268,17 +279,18 @@ _NO_NUMBERS = {
 }
 
 
-def _moved(x: Any, on: Device, want: DType, constant: bool) -> Any:
+def _moved(x: Any, on: Device, want: DType, constant: bool) -> Array:
     source = device_of(x)
     if want != of_value(x._dtype_value):
         x = OPS["astype"](x, dtype=want.name)
     if source is on and not constant:
-        return OPS["copy"](x)
+        return cast("Array", OPS["copy"](x))
     if want.is_block:
         return frombuffer(numpy(x), want, x.shape, device=on, constant=constant)
     return asarray(numpy(x), device=on, constant=constant)
 
 
+@typed_call("frombuffer")
 def frombuffer(
     data: Any,
     dtype: object,
@@ -286,14 +298,14 @@ def frombuffer(
     *,
     device: Device | str | None = None,
     constant: bool = True,
-) -> Any:
+) -> Array:
     """Bytes as stored (a uint8 array, memory map or bytes) as an array; how block formats come in.
 
     Zero copy where the device computes in host memory: then the bytes must not change while the
     array lives. Elsewhere they are copied. Raises InvalidArgumentError when `data` is too short.
     """
     _needs_bool("frombuffer", "constant", constant)
-    d, dims = _dtype(dtype), _shape(shape)
+    d, dims = _dtype(dtype), shape_of(shape)
     raw = _bytes_of(data)
     if not raw.flags.c_contiguous:
         raise InvalidArgumentError("frombuffer: the bytes must be contiguous; copy them first")
@@ -335,7 +347,8 @@ def _bytes_of(data: Any) -> np.ndarray[Any, Any]:
         ) from None
 
 
-def from_dlpack(x: Any, *, device: Device | str | None = None) -> Any:
+@typed_call("from_dlpack")
+def from_dlpack(x: Any, *, device: Device | str | None = None) -> Array:
     """Another library's host array, sharing its memory; BufferError where that is not possible.
 
     Writes through either side are seen by the other. Read-only data becomes a constant array.
@@ -436,6 +449,7 @@ def _span_view(a: Any, data: bytes | bytearray) -> np.ndarray[Any, Any]:
     return np.ndarray(spec.shape, plain, data, 0, strides).view(item)
 
 
+@typed_call("numpy")
 def numpy(a: Any) -> np.ndarray[Any, Any]:
     """A new ndarray with the array's values; waits for them. Block formats come as their bytes."""
     view = host_view(a, False)
@@ -455,7 +469,8 @@ def _check_writable(a: Any) -> None:
         )
 
 
-def set_values(a: Any, values: Any) -> Any:
+@typed_call("set")
+def set_values(a: Array, values: Any) -> Array:
     """Overwrites the array with values from the host (broadcast to its shape); returns it."""
     _check_writable(a)
     if isinstance(values, Array):
@@ -488,11 +503,8 @@ def _write(a: Any, values: Any, fresh: bool = False, casting: Any = "same_kind")
 
 
 def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
-    if casting == "unsafe" and values.dtype.kind == "f" and view.dtype.kind in "iu":
-        # As the cast op: saturate, NaN to 0; NumPy leaves this undefined.
-        from anyhal.ops._oracle import convert
-
-        values = convert(np.asarray(values, np.float64), dtype(view.dtype))
+    if values.dtype.kind not in "biu" and view.dtype.kind in "iu":
+        values, casting = _whole(values, view.dtype), "unsafe"
     if view.dtype != values.dtype and dtype(view.dtype).short in FP8:
         values = _fitting(values, dtype(view.dtype))
     if values.dtype.kind in "iu" and view.dtype.kind in "iu" and values.size:
@@ -506,6 +518,19 @@ def _copy_values(view: np.ndarray[Any, Any], values: Any, casting: Any) -> None:
         casting = "unsafe"  # every value fits, whatever NumPy says of the two types
     with np.errstate(all="ignore"):
         np.copyto(view, values, casting=casting)
+
+
+def _whole(values: Any, item: np.dtype[Any]) -> Any:
+    """Floats as integers; what is not whole or does not fit is refused, astype rounds and clips."""
+    wide, limits = np.asarray(values, np.float64), np.iinfo(item)
+    # The first number beyond the largest: the largest itself may be no float64.
+    bad = (wide < limits.min) | (wide >= float(limits.max + 1)) | (wide != np.trunc(wide))
+    if bad.any():
+        raise ValueError(
+            f"{wide[bad].flat[0]} is no whole number from {limits.min} to {limits.max}, which is"
+            f" what {item.name} holds; astype rounds toward zero and clips"
+        )
+    return wide.astype(item)
 
 
 def _fitting(values: Any, d: DType) -> Any:
@@ -528,251 +553,3 @@ def _write_bytes(a: Any, raw: np.ndarray[Any, Any], fresh: bool = False) -> None
         view.reshape(-1).view(np.uint8)[...] = raw
     else:
         _core.upload(a, raw.tobytes(), fresh)
-
-
-# ------------------------------------------------------------------------------------------ views
-
-
-def _view(a: Any, spec: TensorSpec, offset: int = 0) -> Any:
-    return _core.view(a, spec.dtype.value, list(spec.shape), list(spec.strides), offset)
-
-
-def getitem(a: Any, key: Any) -> Any:
-    """A view: integers, slices with a positive step, None and one Ellipsis."""
-    spec = spec_of(a)
-    keys = key if isinstance(key, tuple) else (key,)
-    taken = sum(k is not None and k is not Ellipsis for k in keys)
-    if sum(k is Ellipsis for k in keys) > 1 or taken > spec.rank:
-        raise InvalidArgumentError(
-            f"indexing {describe(spec)} with {key!r}: it has {spec.rank} dims; use fewer indices"
-        )
-    if not any(k is Ellipsis for k in keys):
-        keys = (*keys, Ellipsis)
-    shape: list[int] = []
-    strides: list[int] = []
-    offset, axis = 0, 0
-    for k in keys:
-        if k is None:
-            shape.append(1)
-            strides.append(0)
-        elif k is Ellipsis:
-            rest = spec.rank - taken
-            shape += spec.shape[axis : axis + rest]
-            strides += spec.strides[axis : axis + rest]
-            axis += rest
-        else:
-            blocked = spec.dtype.is_block and axis == spec.rank - 1
-            if blocked and k != slice(None):
-                raise UnsupportedError(
-                    f"indexing {describe(spec)}: the last dim of a block format is whole; index"
-                    " the other dims",
-                    reason="layout",
-                )
-            step, size = _index(k, spec, axis, shape)
-            if size is not None:
-                strides.append(spec.strides[axis] * (size[1] if size[0] > 1 else 1))
-            offset += step * spec.strides[axis]
-            axis += 1
-    out = TensorSpec(spec.dtype, tuple(shape), tuple(strides))
-    return _view(a, out, 0 if out.size == 0 else offset * spec.dtype.block_bytes)
-
-
-def _index(
-    k: Any, spec: TensorSpec, axis: int, shape: list[int]
-) -> tuple[int, tuple[int, int] | None]:
-    """(first element, (size, step) for a slice); appends the size to `shape`."""
-    n = spec.shape[axis]
-    parts = (k.start, k.stop, k.step) if isinstance(k, slice) else (k,)
-    if any(isinstance(part, bool | np.bool_) for part in parts):
-        raise InvalidTypeError(
-            f"indexing {describe(spec)} with {k!r}: a bool is neither a place nor a mask here; pass"
-            " an int, or choose elements with where"
-        )
-    if isinstance(k, slice):
-        try:
-            start, stop, step = k.indices(n)
-        except (TypeError, ValueError) as why:
-            raise InvalidArgumentError(
-                f"indexing {describe(spec)} with {k!r}: {why}; use whole numbers and a step of at"
-                " least 1"
-            ) from None
-        if step < 0:
-            raise UnsupportedError(
-                f"indexing {describe(spec)}: step {step} is negative, which views cannot express;"
-                " use take with reversed indices",
-                reason="layout",
-            )
-        size = max(0, -(-(stop - start) // step))
-        shape.append(size)
-        return (start if size else 0), (size, step)
-    try:
-        i = int(k.__index__())
-    except (AttributeError, TypeError, InvalidArgumentError):  # arrays of more than one element
-        shown = describe(spec_of(k)) if isinstance(k, Array) else repr(k)
-        raise InvalidArgumentError(
-            f"indexing {describe(spec)} with {shown}: only integers, slices, None and ... make"
-            " views; use take or where"
-        ) from None
-    if not -n <= i < n:
-        raise InvalidArgumentError(
-            f"indexing {describe(spec)}: {i} is outside axis {axis} of size {n}; use {-n}..{n - 1}"
-        )
-    return i % n, None
-
-
-def diagonal(a: Any, first: int, second: int) -> Any:
-    """A view of the elements whose indices along two axes are equal, at the place of the first."""
-    spec = spec_of(a)
-    shape, strides = list(spec.shape), list(spec.strides)
-    assert shape[first] == shape[second] and first < second and not spec.dtype.is_block
-    strides[first] += strides.pop(second)
-    shape.pop(second)
-    return _view(a, TensorSpec(spec.dtype, tuple(shape), tuple(strides)))
-
-
-def reshape(a: Any, *shape: Any) -> Any:
-    """The same elements under another shape: a view where the layout allows, else a copy."""
-    needs_array("reshape", a)
-    dims = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
-    spec = spec_of(a)
-    if not all(map(_is_int, dims)):
-        raise InvalidTypeError(
-            f"reshaping {describe(spec)} to {list(shape)}: sizes are whole numbers; pass ints"
-        )
-    known = math.prod(n for n in dims if n != -1)
-    if dims.count(-1) == 1 and known and spec.size % known == 0:
-        dims[dims.index(-1)] = spec.size // known
-    if any(n < 0 for n in dims) or math.prod(dims) != spec.size:
-        raise InvalidArgumentError(
-            f"reshaping {describe(spec)} to {list(shape)}: the element counts differ; "
-            f"{spec.size} elements are there"
-        )
-    if spec.dtype.is_block and dims[-1:] != list(spec.shape[-1:]):
-        raise UnsupportedError(
-            f"reshaping {describe(spec)}: the last dim of a block format stays; reshape the others",
-            reason="layout",
-        )
-    strides = _view_strides(spec, dims)
-    if strides is None:
-        a = OPS["copy"](a)
-        strides = dense_strides(dims, spec.dtype)
-    return _view(a, TensorSpec(spec.dtype, tuple(dims), tuple(strides)))
-
-
-def _view_strides(spec: TensorSpec, dims: Sequence[int]) -> Sequence[int] | None:
-    """Strides that show the same bytes under `dims`, or None."""
-    if spec.is_dense:
-        return dense_strides(dims, spec.dtype)
-    if spec.dtype.is_block:
-        return None
-    old = [(n, s) for n, s in zip(spec.shape, spec.strides, strict=True) if n != 1]
-    out: list[int] = []
-    i = 0
-    at = 0
-    while at < len(dims):
-        if dims[at] == 1:
-            out.append(0)
-            at += 1
-            continue
-        if i == len(old):
-            return None
-        group, end = [dims[at]], at + 1
-        have, j = old[i][0], i + 1
-        while math.prod(group) != have:
-            if math.prod(group) < have:
-                if end == len(dims):
-                    return None
-                group.append(dims[end])
-                end += 1
-            else:
-                # Old dims merge only when one continues the other.
-                if j == len(old) or old[j - 1][1] != old[j][0] * old[j][1]:
-                    return None
-                have *= old[j][0]
-                j += 1
-        step = old[j - 1][1]
-        part: list[int] = []
-        for n in reversed(group):
-            part.append(step)
-            step *= n
-        out += reversed(part)
-        i, at = j, end
-    return out if i == len(old) else None
-
-
-def transpose(a: Any, *axes: Any) -> Any:
-    """The view with its dims in another order (reversed without arguments)."""
-    needs_array("permute_dims", a)
-    order = list(axes[0]) if len(axes) == 1 and isinstance(axes[0], tuple | list) else list(axes)
-    spec = spec_of(a)
-    order = order or list(reversed(range(spec.rank)))
-    good = all(_is_int(i) and -spec.rank <= i < spec.rank for i in order)
-    order = [int(i) % spec.rank for i in order] if good and spec.rank else order
-    if not good or sorted(order) != list(range(spec.rank)):
-        raise InvalidArgumentError(
-            f"transposing {describe(spec)} by {list(axes)}: name each of its {spec.rank} dims once"
-        )
-    if spec.dtype.is_block and order[-1:] != [spec.rank - 1]:
-        raise UnsupportedError(
-            f"transposing {describe(spec)}: the last dim of a block format stays last; cast it to a"
-            " float first",
-            reason="layout",
-        )
-    return _view(a, spec.permute(order))
-
-
-def matrix_transpose(a: Any) -> Any:
-    """The view with the last two dims exchanged."""
-    r = a.ndim
-    if r < 2:
-        raise InvalidArgumentError(
-            f"transposing {describe(spec_of(a))}: it has no two dims to exchange; reshape it"
-        )
-    return transpose(a, *range(r - 2), r - 1, r - 2)
-
-
-def broadcast_to(a: Any, shape: Sequence[int]) -> Any:
-    """The view with that shape; stretched dims have stride 0."""
-    needs_array("broadcast_to", a)
-    return _view(a, spec_of(a).broadcast_to(_shape(shape)))
-
-
-def split(a: Any, indices_or_sections: int | Sequence[int], /, *, axis: int = 0) -> list[Any]:
-    """Copies of consecutive parts along one axis: so many equal ones, or cut before each index."""
-    needs_array("split", a)
-    spec = spec_of(a)
-    axis = normalize_axis("split", axis, spec)
-    size = spec.shape[axis]
-    if _is_int(indices_or_sections):
-        parts = int(cast("int", indices_or_sections))
-        if parts < 1 or size % parts:
-            raise InvalidArgumentError(
-                f"split: axis {axis} of {describe(spec)} does not divide into {parts} equal parts;"
-                " give the indices to cut at"
-            )
-        cuts = [size // parts * i for i in range(1, parts)]
-    else:
-        cuts = _cuts(indices_or_sections)
-    ends = [0, *cuts, size]
-    if ends != sorted(ends):
-        raise InvalidArgumentError(
-            f"split: cutting axis {axis} of {describe(spec)} at {cuts}: indices must ascend from 0"
-            f" to {size}; correct them"
-        )
-    whole = (slice(None),) * axis
-    return [OPS["copy"](getitem(a, (*whole, slice(i, j)))) for i, j in itertools.pairwise(ends)]
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _cuts(indices: Any) -> list[int]:
-    rows = isinstance(indices, Iterable) and not isinstance(indices, str | bytes | Array)
-    given: list[Any] = list(indices) if rows else [None]
-    if not all(_is_int(i) for i in given):
-        raise InvalidTypeError(
-            f"split: cannot cut at a {type(indices).__name__} that is not made of whole numbers;"
-            " pass how many equal parts, or a list of indices"
-        )
-    return [int(i) for i in given]

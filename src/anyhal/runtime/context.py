@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from anyhal import _core
-from anyhal.errors import InvalidArgumentError
+from anyhal.errors import InvalidArgumentError, typed_calls
 from anyhal.routing.facts import DETERMINISM, FALLBACKS, NUMERICS, Contract
 from anyhal.routing.policy import DEFAULT, Policy
 
@@ -102,6 +102,7 @@ def _checked(kind: str, value: str, known: tuple[str, ...]) -> str:
     raise InvalidArgumentError(f"opening a scope: {kind} {value!r} is not known; {hint}")
 
 
+@typed_calls
 class use:  # noqa: N801 (reads as a statement: with hal.use(...):)
     """A scope: `with hal.use(device="cpu:0", fallback="never"): ...`.
 

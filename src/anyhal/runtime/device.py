@@ -19,7 +19,13 @@ from typing import Any
 from anyhal import _core, settings
 from anyhal.dtypes import ALL as ALL_DTYPES
 from anyhal.dtypes import DType
-from anyhal.errors import BackendLoadError, HalError, InvalidArgumentError, NotFoundError
+from anyhal.errors import (
+    BackendLoadError,
+    HalError,
+    InvalidArgumentError,
+    NotFoundError,
+    typed_call,
+)
 from anyhal.ops import BY_ID
 from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
@@ -246,6 +252,7 @@ def _simulated(model: str) -> tuple[str, ...]:
     return (f"it is a {model}; no figure of it says anything",) if "simulated" in model else ()
 
 
+@typed_call("load_backend")
 def load_backend(
     name: str, *, instance: str | None = None, settings: Mapping[str, str] | None = None
 ) -> list[Device]:
@@ -325,12 +332,14 @@ def _live(d: Device) -> DeviceFact:
     return fact
 
 
+@typed_call("devices")
 def devices() -> list[Device]:
     """Every device found, best first."""
     state = _loaded()
     return [state.devices[r.device.name] for r in rank_devices(facts())]
 
 
+@typed_call("device")
 def device(name: Device | str | None = None) -> Device:
     """The device of that name (chip:index, chip or an identity); without a name, the scope's, else
     the best one found. Raises NotFoundError (with the nearest name) or BackendLoadError."""
@@ -372,6 +381,7 @@ def _show_hidden(spec: object) -> None:
                 _load(state, record, chip, {})
 
 
+@typed_call("select_backend")
 def select_backend(spec: str) -> Device:
     """The first usable device of "cuda|cpu" (a strict list), made the context's default.
 
@@ -389,6 +399,7 @@ def of_native(name: str) -> Device:
     return _by_native[name]
 
 
+@typed_call("counters")
 def counters(which: Device | str | None = None) -> dict[str, int]:
     """What the core counted on a device since the process began: plans_prepared, driver_allocs,
     driver_frees, pool_allocs, host_waits, copies, graph_launches."""
@@ -396,6 +407,7 @@ def counters(which: Device | str | None = None) -> dict[str, int]:
     return found
 
 
+@typed_call("ledger")
 def ledger(which: Device | str | None = None) -> dict[str, dict[str, int]]:
     """Bytes in use, cached and at peak in each pool of a device; "outside" where its backend says
     that it holds memory of its own."""
@@ -403,6 +415,7 @@ def ledger(which: Device | str | None = None) -> dict[str, dict[str, int]]:
     return found
 
 
+@typed_call("synchronize")
 def synchronize(which: Device | str | None = None) -> None:
     """Waits for all work on one device, or on every device opened."""
     if which is not None:
@@ -416,6 +429,7 @@ def synchronize(which: Device | str | None = None) -> None:
 KNOWN_ANSWERS = "known answers"  # the numerics of test runs, which nobody asked for
 
 
+@typed_call("routes")
 def routes() -> list[dict[str, Any]]:
     """Who ran what since the process began: one row per op, device and form, most calls first.
 
@@ -445,6 +459,7 @@ def routes() -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda r: -r["calls"])
 
 
+@typed_call("receipts")
 def receipts() -> list[dict[str, Any]]:
     """The last calls recorded under `use(receipts=True)`, oldest first."""
     plans = {p["id"]: p for p in _core.plans()}

@@ -21,8 +21,8 @@ from importlib import metadata
 from pathlib import Path
 
 from anyhal import settings
-from anyhal.errors import NotFoundError
-from anyhal.runtime.manifest import FILE_NAME, Manifest, ManifestError, read_manifest
+from anyhal.errors import NotFoundError, typed_call
+from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.vendor import locate_library, plugin_paths
 
 STAGES = ("found", "manifest", "architecture", "trust", "dependencies")
@@ -317,6 +317,14 @@ class _Walk:
         except ManifestError as why:
             reason, _, hint = str(why).rpartition("; ")
             return str(file), reason, hint
+        if self.manifest.abi != CONTRACT:
+            theirs = f"it is built for draft {self.manifest.abi} of the contract"
+            reason = f"{theirs}, this core has {CONTRACT}"
+            newer = _version(self.manifest.abi) > _version(CONTRACT)
+            return str(file), reason, f"upgrade the {'core' if newer else 'backend'}"
+        if not (self.folder / self.manifest.library).is_file():
+            missing = str(self.folder / self.manifest.library)
+            return missing, "there is no such file", "build it, or install the backend again"
         other = self.seen_names.get(self.manifest.name)
         if other is not None and other != self.folder:
             reason = f"the name {self.manifest.name!r} is taken by {other}, which was found first"
@@ -330,8 +338,6 @@ class _Walk:
             reason = f"it is for {', '.join(self.manifest.machines)}, this machine is {here}"
             return str(self.folder / FILE_NAME), reason, "install the build for this machine"
         library = self.folder / self.manifest.library
-        if not library.is_file():
-            return str(library), "there is no such file", "build it, or install the backend again"
         with library.open("rb") as stream:
             head = stream.read(20)
         if len(head) < 20 or head[:4] != b"\x7fELF":
@@ -410,6 +416,10 @@ class _Walk:
         return None
 
 
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
 def _mapped_bytes(library: Path) -> int:
     """Where the last loaded segment of a 64-bit little-endian ELF file ends; 0 for no table."""
     with library.open("rb") as stream:
@@ -433,6 +443,7 @@ def hash_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+@typed_call("get_include")
 def get_include() -> str:
     """The folder of the contract's headers, for compilers: cc -I$(python -c
     "import anyhal; print(anyhal.get_include())")."""

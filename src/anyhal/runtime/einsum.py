@@ -7,17 +7,19 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
-from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._spec import describe
 from anyhal.runtime import array as arrays
+from anyhal.runtime import views
 
 DTYPES = ("f32", "f16", "bf16", "f64", "i32", "i64")
 _FIRST_OF_ELLIPSIS = 0x100  # axes that `...` stands for get letters from here on
 
 
-def einsum(subscripts: str, /, *operands: Any) -> Any:
+@typed_call("einsum")
+def einsum(subscripts: str, /, *operands: Any) -> arrays.Array:
     """Sums products of operands over the letters that the output does not have.
 
     As NumPy's: `"bij,bjk->bik"`; a letter twice in one operand is its diagonal; `...` stands for
@@ -38,7 +40,7 @@ def einsum(subscripts: str, /, *operands: Any) -> Any:
         work.append(found)
     (found,) = work
     found = found.reduced(output)
-    return found.ordered(output)
+    return cast("arrays.Array", found.ordered(output))
 
 
 class _Term:
@@ -49,7 +51,7 @@ class _Term:
         for letter in dict.fromkeys(labels):
             while self.labels.count(letter) > 1:
                 first, second = self.labels.index(letter), self.labels.rindex(letter)
-                self.a = arrays.diagonal(self.a, first, second)
+                self.a = views.diagonal(self.a, first, second)
                 self.labels = self.labels[:second] + self.labels[second + 1 :]
 
     def size(self, letters: str) -> int:

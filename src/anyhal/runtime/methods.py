@@ -15,7 +15,13 @@ import numpy as np
 
 from anyhal.dtypes import dtype as find_dtype
 from anyhal.dtypes import of_value
-from anyhal.errors import HalError, InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import (
+    HalError,
+    InvalidArgumentError,
+    InvalidTypeError,
+    UnsupportedError,
+    typed_call,
+)
 from anyhal.ops._spec import describe
 from anyhal.runtime.array import (
     OPS,
@@ -23,17 +29,15 @@ from anyhal.runtime.array import (
     device_of,
     dlpack_device,
     export_dlpack,
-    getitem,
     host_view,
-    matrix_transpose,
     numpy,
-    reshape,
     set_values,
     spec_of,
-    transpose,
 )
+from anyhal.runtime.views import getitem, matrix_transpose, reshape, transpose
 
 
+@typed_call("item")
 def _item(a: Any) -> Any:
     if a.size != 1:
         raise InvalidArgumentError(
@@ -86,6 +90,7 @@ def _unary(name: str) -> Callable[[Any], Any]:
     return method
 
 
+@typed_call("astype")
 def _astype(a: Any, dtype: object, overflow: str = "unstated") -> Any:
     want = find_dtype(dtype)
     if want.value == a._dtype_value:

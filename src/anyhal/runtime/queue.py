@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from anyhal import _core
-from anyhal.errors import InvalidArgumentError, InvalidTypeError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, typed_call, typed_calls
 from anyhal.runtime import context
 from anyhal.runtime.device import Device, device
 
 _LONGEST_S = 9e9  # 285 years: the core counts nanoseconds in 63 bits
 
 
+@typed_calls
 class Event:
     """A position of a queue that was submitted."""
 
@@ -35,6 +36,7 @@ class Event:
         return f"Event({self.value} of {self.queue!r}, {'done' if self.done() else 'not done'})"
 
 
+@typed_calls
 class Queue:
     """An in-order stream of work on one device. Ops go to it inside `use(queue=...)`."""
 
@@ -82,6 +84,7 @@ def _nanoseconds(timeout_s: Any) -> int:
     return int(max(0, min(timeout_s, _LONGEST_S)) * 1e9)
 
 
+@typed_calls
 class Graph:
     """Calls recorded once and replayed natively.
 
@@ -151,6 +154,7 @@ class Graph:
         return f"Graph({self.device.name!r}, {state})"
 
 
+@typed_call("graph")
 def graph(on: Device | str | None = None) -> Graph:
     """A new graph on a device (default: the scope's)."""
     return Graph(on)

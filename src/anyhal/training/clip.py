@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import anyhal as hal
 from anyhal import Array, _core
-from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError
+from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 
 
+@typed_call("clip_grad_norm")
 def clip_grad_norm(grads: Sequence[Array], max_norm: float) -> Array:
     """Scales all gradients in place so that their common 2-norm is at most `max_norm`, and returns
     the norm they had, as an array on their device; nothing waits for it.

@@ -15,12 +15,14 @@ from anyhal.errors import (
     InvalidTypeError,
     NotFoundError,
     UnsupportedError,
+    typed_calls,
 )
 from anyhal.training.record import Recorded
 from anyhal.training.rules import REFUSED, RULES
 from anyhal.training.rules._shapes import cast, sum_dtype
 
 
+@typed_calls
 class Tape:
     """Calls made through it are those of `anyhal`, recorded when a watched array goes in:
 
@@ -48,6 +50,7 @@ class Tape:
             )
         self._watched = tuple(watched)
         self._calls: list[Recorded] = []
+        self._used = False
         self._live = {id(a) for a in watched}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -111,12 +114,17 @@ class Tape:
                 "gradient; take its mean or sum first"
             )
         if id(loss) not in self._live:
+            if self._used:
+                raise InvalidArgumentError(
+                    "gradients: it was called already, and what was recorded before is forgotten;"
+                    " make a new Tape for the next loss"
+                )
             raise InvalidArgumentError(
                 "gradients: the loss does not come from a watched array through calls of this tape;"
                 " write tape.multiply(p, p) for p * p, since operators and calls of anyhal itself"
                 " are not recorded"
             )
-        calls, self._calls = self._calls, []
+        calls, self._calls, self._used = self._calls, [], True
         self._live = {id(a) for a in self._watched}
         found = {id(loss): hal.ones(loss.shape, dtype=loss.dtype, device=loss.device)}
         for call in reversed(calls):

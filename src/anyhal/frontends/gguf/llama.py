@@ -285,9 +285,9 @@ class LlamaModel:
         """Keys and values of every layer, [1, kv_heads, capacity, size], zeroed."""
         c = self.config
         return [
-            tuple(
-                hal.zeros((1, c.kv_heads, capacity, size), dtype="float32", device=self.device)
-                for size in (c.key_size, c.value_size)
+            (
+                hal.zeros((1, c.kv_heads, capacity, c.key_size), device=self.device),
+                hal.zeros((1, c.kv_heads, capacity, c.value_size), device=self.device),
             )
             for _ in range(c.layers)
         ]
@@ -313,7 +313,7 @@ class LlamaModel:
         v = self._split(layer.value(h), c.kv_heads)
         keys = hal.cache_append(keys, k, step.position)
         values = hal.cache_append(values, v, step.position)
-        out = hal.attention(
+        out: Any = hal.attention(  # one array: return_lse is not asked for
             q,
             keys,
             values,

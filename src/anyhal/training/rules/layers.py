@@ -54,9 +54,9 @@ def _layer_norm(c: Any, d: Array | None, dtotal: Array | None = None) -> Gradien
     d = nothing(x) if d is None else d
     axes = c.attrs.get("axes", 1)
     rows = (*x.shape[: x.ndim - axes], math.prod(x.shape[x.ndim - axes :]))
-    flat = [hal.reshape(a, rows) for a in (d, total)]
+    d, flat = hal.reshape(d, rows), hal.reshape(total, rows)
     w = None if weight is None else hal.reshape(weight, rows[-1:])
-    made = hal.layer_norm_backward(*flat, w, eps=c.attrs["eps"], bias=bias is not None)
+    made = hal.layer_norm_backward(d, flat, w, eps=c.attrs["eps"], bias=bias is not None)
     parts = list(made) if isinstance(made, tuple) else [made]
     dx = added(hal.reshape(parts.pop(0), x.shape), dtotal)
     dweight = None if weight is None else hal.reshape(parts.pop(0), weight.shape)
@@ -79,8 +79,9 @@ def _batch_norm(c: Any, d: Array | None, dtotal: Array | None = None) -> Gradien
     d = nothing(x) if d is None else d
     statistics = any(c.needed[1:3])
     given = (d, x, mean, variance, weight, residual)
-    wanted = {"statistics": statistics, "bias": bias is not None}
-    made = hal.batch_norm_backward(*given, eps=c.attrs["eps"], **wanted)
+    made = hal.batch_norm_backward(
+        *given, eps=c.attrs["eps"], statistics=statistics, bias=bias is not None
+    )
     parts = list(made) if isinstance(made, tuple) else [made]
     dx = added(parts.pop(0), dtotal)
     dmean, dvariance = (parts.pop(0) if statistics else None for _ in range(2))
@@ -108,7 +109,8 @@ def _attention_mask(c: Any, d: Array, dlse: Array | None) -> Any:
     units = hal.asarray(np.eye(keys, dtype=np.float32), device=q.device)
     units = hal.broadcast_to(cast(units, q.dtype), (batch, kv_heads, keys, keys))
     attrs = {key: value for key, value in c.attrs.items() if key != "return_lse"}
-    p = wide(hal.attention(q, k, units, kv_length, mask, sinks, **attrs))
+    one: Any = hal.attention(q, k, units, kv_length, mask, sinks, **attrs)
+    p = wide(one)
     grouped = hal.reshape(wide(d), (batch, kv_heads, heads // kv_heads, queries, v.shape[3]))
     values = hal.reshape(wide(v), (batch, kv_heads, 1, keys, v.shape[3]))
     change = hal.reshape(hal.matmul(grouped, values.mT), p.shape)

@@ -121,7 +121,7 @@ def _scatter(c: Any, d: Array) -> Gradients:
     x, indices, updates = c.inputs
     axis = c.attrs["axis"] % x.ndim
 
-    def put(target: Array, values: Array, reduction: str) -> Any:
+    def put(target: Array, values: Array, reduction: Any) -> Any:
         return hal.scatter(target, indices, values, axis=axis, reduction=reduction)
 
     def seen(values: Array) -> Any:
