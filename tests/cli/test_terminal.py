@@ -84,7 +84,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
 def test_tables_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     from anyhal.frontends.gguf.generate import Generation
 
-    row = {"op": EVIL, "backend": EVIL, "device": EVIL, "state": EVIL}
+    row = {"op": EVIL, "backend": EVIL, "device": EVIL, "state": EVIL, "numerics": EVIL}
     outcome = run.Outcome(
         EVIL, Generation(), [{**row, "calls": 1, "time_ms": None, "decomposed": False}]
     )

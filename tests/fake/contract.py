@@ -43,9 +43,12 @@ Hello = record(
     ("settings", c.POINTER(Setting)), ("setting_count", U32), ("reserved", U32),
 )  # fmt: skip
 SettingOf = c.CFUNCTYPE(P, P, c.c_char_p)  # a text's address
+Log = c.CFUNCTYPE(None, P, c.c_int32, c.c_char_p)
+Span = c.CFUNCTYPE(None, P, U64, U64, U64, U32)
 Services = record(
-    "Services", *S, ("context", P), ("others", P * 8), ("setting", SettingOf), ("rest", P * 2)
-)
+    "Services", *S, ("context", P), ("log", Log), ("others", P * 7), ("setting", SettingOf),
+    ("span", Span), ("ledger_note", P),
+)  # fmt: skip
 Table = record("Table", *S, *((slot, P) for slot in SLOTS))
 Reply = record(
     "Reply", *S, ("chosen", U32), ("abi_min", U32), ("abi_max", U32), ("registry", U32),
@@ -139,6 +142,7 @@ class Instance:
         text = c.create_string_buffer(script.encode())
         services = sized(Services)
         services.setting = SettingOf(lambda _, name: c.addressof(text))
+        services.log, services.span = Log(lambda *_: None), Span(lambda *_: None)
         settings = (Setting * 1)(Setting(b"script", text.value))
         self._keep = (text, services, settings)
         hello = sized(

@@ -17,7 +17,7 @@ from hypothesis.strategies import integers
 import anyhal as hal
 from anyhal.conformance.cases import CASES, random_case
 from anyhal.conformance.tolerance import bound, mismatch
-from anyhal.dtypes import DType, dtype
+from anyhal.dtypes import DType, dtype, of_value
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
 from device_runs import Output, call, devices, layouts_of, modes, place
@@ -93,7 +93,7 @@ def values(made: Any) -> Any:
     """NumPy values of what a call gave; blocks decoded."""
     if isinstance(made, tuple):
         return tuple(values(m) for m in made)
-    if dtype(made._dtype_value).is_block:
+    if of_value(made._dtype_value).is_block:
         return call(BY_NAME["cast"], [made], {"dtype": "float64"}).numpy()
     return made.numpy()
 

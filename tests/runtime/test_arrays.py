@@ -233,10 +233,12 @@ def test_floats_that_an_integer_dtype_does_not_hold_are_refused(value: float) ->
         hal.asarray([2.0**63], dtype="int64")
 
 
-def test_a_float_beyond_float32_is_infinity_without_a_warning() -> None:
+def test_a_float_beyond_float32_is_refused_without_a_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert hal.asarray([1e300, -1e300]).numpy().tolist() == [np.inf, -np.inf]
+        with pytest.raises(hal.InvalidArgumentError, match="1e\\+300 does not fit float32"):
+            hal.asarray([1.0, 1e300])
+        assert hal.asarray([np.inf, -np.inf]).numpy().tolist() == [np.inf, -np.inf]
 
 
 @pytest.mark.parametrize(

@@ -199,16 +199,19 @@ void differentiate_row(const State& s, const char* mask, int64_t limit, const fl
   for (int64_t j = 0; s.bool_mask && j < limit; ++j) ds[j] = hidden(s, mask, j) ? 0.0f : ds[j];
 }
 
-// Whether a row takes in anything not finite; then the keys that it sees are lost with it.
-bool reject(const State& s, const Head& head, const char* mask, int64_t limit, bool bad_row,
-            const Scratch& x) {
-  if (!bad_row && !head.any_bad_key) return false;
-  bool lost = false;
-  for (int64_t j = 0; !lost && j < limit; ++j)
-    lost = !hidden(s, mask, j) && (bad_row || x.bad_key[j]);
-  for (int64_t j = 0; lost && j < limit; ++j)
+// Whether a row takes in anything not finite.
+bool takes_bad(const State& s, const Head& head, const char* mask, int64_t limit, bool bad_row,
+               const Scratch& x) {
+  bool found = false;
+  for (int64_t j = 0; (bad_row || head.any_bad_key) && !found && j < limit; ++j)
+    found = !hidden(s, mask, j) && (bad_row || x.bad_key[j]);
+  return found;
+}
+
+// The keys that a row sees, which are lost with it.
+void lose_keys(const State& s, const char* mask, int64_t limit, const Scratch& x) {
+  for (int64_t j = 0; j < limit; ++j)
     if (!hidden(s, mask, j)) x.lost_key[j] = true;
-  return lost;
 }
 
 void fill_nan(float* x, int64_t n) {
@@ -237,11 +240,13 @@ void run_rows(const State& s, const Head& head, int64_t h, int64_t first, int64_
   for (int64_t r = 0; r < rows; ++r) {
     const char* mask = s.has_mask ? head.at(s, kMask, h, first + r) : nullptr;
     float *weights = x.p + r * most, *slopes = x.ds + r * most;
-    if (bad[r] || head.any_bad_key) score_again(s, head, h, first + r, limits[r], x, weights);
+    const bool takes = takes_bad(s, head, mask, limits[r], bad[r], x);
+    if (takes) score_again(s, head, h, first + r, limits[r], x, weights);
     bool alive = weigh(s, mask, limits[r], weights);
     differentiate_row(s, mask, limits[r], weights, slopes);
     for (int64_t j = limits[r]; j < most; ++j) weights[j] = slopes[j] = 0.0f;
-    lost[r] = alive && reject(s, head, mask, limits[r], bad[r], x);
+    lost[r] = alive && takes;
+    if (lost[r]) lose_keys(s, mask, limits[r], x);
   }
   multiply(rows, s.size, most, ds, k, {x.dq, s.size, 1}, false, x.product);
   multiply(most, s.size, rows, ds.turned(), q, dk, true, x.product);

@@ -172,10 +172,10 @@ def asarray(
 ) -> Array:
     """A copy of `x` (nested lists, NumPy or other host arrays, Array) as an array.
 
-    dtype: default x's own; Python bools become bool, ints int64, floats float32 (infinity beyond
-    its range). Numbers that an integer dtype does not hold raise InvalidArgumentError: those out
-    of range, fractions, NaN; `astype` of an Array decides about them. device: default the scope's,
-    for an Array its own. constant: writes are refused later and backends may pack it.
+    dtype: default x's own; Python bools become bool, ints int64, floats float32. Numbers that the
+    dtype does not hold raise InvalidArgumentError: those out of range and, for integers, fractions
+    and NaN; `astype` of an Array decides about them. device: default the scope's, for an Array its
+    own. constant: writes are refused later and backends may pack it.
     """
     _needs_bool("asarray", "constant", constant)
     if isinstance(x, Array):
