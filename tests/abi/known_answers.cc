@@ -376,33 +376,10 @@ bool has_op(Host& host, uint32_t op) {
   return answer.verdict.reason != ANYHAL_REASON_OP;
 }
 
-// Why these answers are not for this backend: it has queues, or its driver is not here.
-const char* other_kind(const char* library) {
-  static anyhal_error error = {};
-  error.size = sizeof(error);
-  void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  void* symbol = handle != nullptr ? dlsym(handle, ANYHAL_ENTRY_SYMBOL) : nullptr;
-  if (symbol == nullptr) return nullptr;
-  anyhal_hello hello = {};
-  hello.size = sizeof(hello);
-  hello.abi_min = hello.abi_max = ANYHAL_ABI_VERSION;
-  anyhal_reply reply = {};
-  reply.size = sizeof(reply);
-  const anyhal_status status =
-      reinterpret_cast<anyhal_backend_main_fn>(symbol)(&hello, &reply, &error);
-  if (status == ANYHAL_STATUS_NOT_FOUND) return error.text;
-  const bool queues = status == ANYHAL_STATUS_OK && (reply.flags & ANYHAL_REPLY_SYNCHRONOUS) == 0;
-  return queues ? "it has queues; its known answers are among its own tests" : nullptr;
-}
-
 }  // namespace
 
 int main(int argument_count, char** arguments) {
   if (argument_count != 3) return 2;
-  if (const char* why = other_kind(arguments[1]); why != nullptr) {
-    std::printf("%s", why);
-    return 77;
-  }
   Host host(arguments[1]);
   test_handshake(host);
   test_memory(host);
