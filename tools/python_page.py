@@ -25,7 +25,7 @@ GROUPS = {
     "Devices": "devices device select_backend load_backend Device",
     "Scopes": "use",
     "Queues, events, graphs": "Queue Event graph Graph synchronize",
-    "Why it ran there, and what it cost": "explain facts routes receipts ledger counters",
+    "Why it ran there, and what it cost": "explain facts routes copies receipts ledger counters",
     "Build against the headers": "get_include",
 }
 NOTES = {

@@ -173,6 +173,7 @@ from anyhal.runtime.array import (
     zeros,
 )
 from anyhal.runtime.context import use
+from anyhal.runtime.copies import copies
 from anyhal.runtime.device import (
     Device,
     counters,
@@ -248,6 +249,7 @@ __all__ = [
     "conv",
     "conv_backward",
     "conv_transpose",
+    "copies",
     "copy",
     "copysign",
     "cos",

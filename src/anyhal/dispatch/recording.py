@@ -22,8 +22,8 @@ _lock = threading.Lock()
 
 def add(call: CallFact, asked: Sequence[Candidate]) -> None:
     with _lock:
-        _calls.pop(str(call), None)
-        _calls[str(call)] = (call, tuple(asked))
+        _calls.pop(call.key, None)
+        _calls[call.key] = (call, tuple(asked))
         while len(_calls) > _KEPT:
             del _calls[next(iter(_calls))]
 

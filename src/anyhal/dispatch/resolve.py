@@ -45,7 +45,7 @@ from anyhal.routing import replay
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays
-from anyhal.runtime import context, device
+from anyhal.runtime import context, copies, device
 from anyhal.runtime.device import Device
 
 _F32_MAX = float(np.finfo(np.float32).max)
@@ -389,7 +389,8 @@ def resolve(
         )
     where = device.device(decision.choice)
     if homes != {where.name}:
-        return _run_elsewhere(native, inputs, given, outs, wanted, where)
+        home = device.device(routing.home(call, context.current().contract))
+        return _run_elsewhere(native, inputs, given, outs, wanted, where, home)
     return prepare_call(
         where,
         spec,
@@ -410,21 +411,27 @@ def _run_elsewhere(
     outs: Sequence[Any],
     wanted: Outs,
     where: Device,
+    home: Device,
 ) -> Any:
-    """Copies the operands to `where`, runs there, copies the result back: fallback="any"."""
+    """Copies the operands to `where`, runs there, copies the result to the call's home:
+    fallback="any"."""
     moved = [
-        None if a is None else a if a._device_name == where.name else _to(a, where) for a in inputs
+        None
+        if a is None
+        else a
+        if a._device_name == where.name
+        else arrays.asarray(a, device=where, constant=a.constant)
+        for a in inputs
     ]
     with context.use(device=where):
         variadic = any(a.variadic for a in native.spec.inputs)
         result = native(moved, **given) if variadic else native(*moved, **given)
-    home = arrays.device_of(next(a for a in inputs if a is not None))
     if native.spec.aliasing == "required" and outs[0] is None:
         outs = inputs[: len(native.spec.outputs)]
     results = result if isinstance(result, tuple) else (result,)
     places = [o for o, w in zip(outs, wanted, strict=True) if w is not None]
     back = tuple(
-        arrays.set_values(place, arrays.numpy(r))
+        _into(place, r)
         if place is not None
         else (arrays.asarray(r, device=home) if home is not where else r)
         for place, r in zip(places, results, strict=True)
@@ -432,11 +439,10 @@ def _run_elsewhere(
     return back if isinstance(result, tuple) else back[0]
 
 
-def _to(a: Any, where: Device) -> Any:
-    d = of_value(a._dtype_value)
-    if d.is_block:
-        return arrays.frombuffer(arrays.numpy(a), d, a.shape, device=where, constant=a.constant)
-    return arrays.asarray(arrays.numpy(a), device=where, constant=a.constant)
+def _into(place: Any, result: Any) -> Any:
+    if place._device_name != result._device_name:
+        copies.note(result._device_name, place._device_name, arrays.spec_of(result).nbytes)
+    return arrays.set_values(place, arrays.numpy(result))
 
 
 @typed_call("explain")
@@ -444,7 +450,8 @@ def explain(text: str) -> Decision:
     """Where a call would run and why, without running it: explain("matmul f32[4,8] f32[8,16]").
 
     Every candidate is asked and the choice is prepared, so that its kernels can be named. The
-    operands are taken to be dense arrays on the scope's device (else the best one).
+    operands are taken to be dense arrays on the scope's device (else the best one), or each on the
+    device that is named behind it: "add f32[4]@cpu:0 f32[4]@opencl:0".
     """
     if not isinstance(text, str):
         raise InvalidTypeError(
@@ -455,7 +462,8 @@ def explain(text: str) -> Decision:
     where = device.device()
     check_sizes(parsed.spec.name, [s for s in (*parsed.inputs, *parsed.outs) if s is not None])
     infos = [None if s is None else OperandInfo(s) for s in parsed.inputs]
-    on = [where.name if i else "" for i in infos]
+    named = [device.device(name).name if name else where.name for name in parsed.on]
+    on = [name if i else "" for name, i in zip(named, infos, strict=True)]
     outs = tuple(None if s is None else OperandInfo(s) for s in parsed.outs)
     attrs = dict(parsed.attrs)
     aliases = required_aliases(parsed.spec)

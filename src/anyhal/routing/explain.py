@@ -16,8 +16,8 @@ from anyhal.ops import BY_NAME
 from anyhal.ops._spec import REQUIRED, Attr, OpSpec, Outs, TensorSpec
 from anyhal.routing.facts import Candidate, Decision
 
-_TOKEN = re.compile(r"\S*\[[^\]]*\]|\S+")  # a bracket may hold spaces
-_OPERAND = re.compile(r"([a-z][a-z0-9_]*)\[([^\]]*)\]")
+_TOKEN = re.compile(r"\S*\[[^\]]*\]\S*|\S+")  # a bracket may hold spaces
+_OPERAND = re.compile(r"([a-z][a-z0-9_]*)\[([^\]]*)\](?:@(\S+))?")
 _ABSENT = ("absent", "none")
 _BOOL = {"true": True, "1": True, "false": False, "0": False}
 _SHOW = 'an example is "matmul f32[4,8] f32[8,16]"'
@@ -25,12 +25,14 @@ _SHOW = 'an example is "matmul f32[4,8] f32[8,16]"'
 
 @dataclass(frozen=True)
 class Parsed:
-    """An operation from its text: the spec, its operands (None where absent), attribute values."""
+    """An operation from its text: the spec, its operands (None where absent), attribute values, and
+    the device that each operand names ("" where it names none)."""
 
     spec: OpSpec
     inputs: tuple[TensorSpec | None, ...]
     attrs: Mapping[str, Any]
     outs: Outs
+    on: tuple[str, ...]
 
 
 def find_op(name: str) -> tuple[OpSpec, Mapping[str, Any]]:
@@ -53,6 +55,7 @@ def parse(text: str) -> Parsed:
         raise InvalidArgumentError(f"cannot explain an empty call: no op is named; {_SHOW}")
     spec, preset = find_op(tokens[0])
     inputs: list[TensorSpec | None] = []
+    on: list[str] = []
     given: dict[str, str] = {}
     for token in tokens[1:]:
         name, equals, value = token.partition("=")
@@ -60,20 +63,22 @@ def parse(text: str) -> Parsed:
             given[name] = value
         else:
             inputs.append(_operand(spec, token))
+            on.append(token.rpartition("]")[2][1:])
     _check_count(spec, inputs)
     out = given.pop("out", None) if spec.shape_from_out else None
     attrs = _attrs(spec, preset, given)
     padded = inputs
     if not any(a.variadic for a in spec.inputs):
         padded = inputs + [None] * (len(spec.inputs) - len(inputs))
+    placed = (*on, *[""] * (len(padded) - len(on)))
     if not spec.shape_from_out:
-        return Parsed(spec, tuple(padded), attrs, spec.infer_outs(padded, attrs))
+        return Parsed(spec, tuple(padded), attrs, spec.infer_outs(padded, attrs), placed)
     made = None if out is None else _operand(spec, out)
     if made is None:
         raise InvalidArgumentError(
             f"{spec.name}: its output has the shape that the caller gives; add out=dtype[sizes]"
         )
-    return Parsed(spec, tuple(padded), attrs, (made,))
+    return Parsed(spec, tuple(padded), attrs, (made,), placed)
 
 
 def _operand(spec: OpSpec, token: str) -> TensorSpec | None:
@@ -83,7 +88,8 @@ def _operand(spec: OpSpec, token: str) -> TensorSpec | None:
     if found is None:
         raise InvalidArgumentError(
             f"{spec.name}: cannot read {token!r} as an operand: it is not dtype[sizes]; write it"
-            " like f32[4,8], f32[] for a scalar, absent for an operand left out"
+            " like f32[4,8], f32[] for a scalar, f32[8]@cpu:0 for one on that device, absent for an"
+            " operand left out"
         )
     sizes = [part.strip() for part in found[2].split(",")] if found[2].strip() else []
     if not all(part.isascii() and part.isdigit() for part in sizes):

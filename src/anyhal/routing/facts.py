@@ -7,7 +7,7 @@ The runtime fills these records in; a decision made from them can be made again 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Form = Literal["fused", "decomposed"]
@@ -125,6 +125,14 @@ class CallFact:
         while shown and shown[-1] == "absent":  # optional ones at the end say nothing
             shown.pop()
         return " ".join([self.op, *shown, *given])
+
+    @property
+    def key(self) -> str:
+        """The call's text, with the place of each operand where they are on several devices."""
+        if len({o.device for o in self.operands if o.device}) < 2:
+            return str(self)
+        placed = (replace(o, text=f"{o.text}@{o.device}") if o.device else o for o in self.operands)
+        return str(replace(self, operands=tuple(placed)))
 
 
 @dataclass(frozen=True)

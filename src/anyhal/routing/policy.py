@@ -536,7 +536,8 @@ def _sentence(
     if best.form == "decomposed" and refused:
         why += f"; the fused form was refused ({refused[0].reason})"
     moved = sum(c.nbytes for c in copies)
-    tail = f", {len(copies)} operands copied ({moved} bytes)" if copies else ""
+    many = "1 operand" if len(copies) == 1 else f"{len(copies)} operands"
+    tail = f", {many} copied ({moved} bytes)" if copies else ""
     warn = (
         ", named by the caller although uncertified" if best.device.state == "uncertified" else ""
     )

@@ -93,7 +93,7 @@ def from_data(data: Any, source: str) -> Recording:
         _once("device", [d.name for d in devices])
         refused = tuple(_record(RefusedBackend, r) for r in data["refused"])
         facts = Facts(devices, refused, _words(data["searched"]), _words(data["notes"]))
-        calls = {str(found[0]): found for found in (_call(row, facts) for row in data["calls"])}
+        calls = {found[0].key: found for found in (_call(row, facts) for row in data["calls"])}
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError) as why:
         if isinstance(why, InvalidArgumentError):
             raise
@@ -213,11 +213,14 @@ def decide_again(
     policy: Policy = DEFAULT,
 ) -> Decision:
     """The decision about `text` ("matmul f32[4,8] f32[8,16]") from the recorded answers. `device`:
-    where the operands are, else where they were. NotFoundError when the call is not recorded."""
+    where the operands are, else where they were; one that names its own device stays there.
+    NotFoundError when the call is not recorded."""
     contract = contract or Contract()
     parsed = parse(text)
-    operands = tuple(OperandFact(describe(s), "") for s in parsed.inputs)
-    key = str(CallFact(parsed.spec.name, operands, parsed.attrs))
+    operands = tuple(
+        OperandFact(describe(s), name) for s, name in zip(parsed.inputs, parsed.on, strict=True)
+    )
+    key = CallFact(parsed.spec.name, operands, parsed.attrs).key
     found = recording.calls.get(key)
     if found is None:
         near = get_close_matches(key, list(recording.calls), n=1, cutoff=0.3)
@@ -227,10 +230,15 @@ def decide_again(
             " hal.facts(path, calls=[...])"
         )
     call, candidates = found
+    named = sorted({name for name in parsed.on if name})
+    if device is None and len(named) == 1:
+        device = named[0]
     if device is not None:
         device = select(device, recording.facts, policy).device.name
-        moved = tuple(replace(o, device=device if o.device else "") for o in call.operands)
-        call = replace(call, operands=moved, device=device)
+        call = replace(call, device=device)
+        if len(named) < 2:
+            moved = tuple(replace(o, device=device if o.device else "") for o in call.operands)
+            call = replace(call, operands=moved)
     by_name = {(c.device.name, c.form): c for c in candidates}
     asked = [
         by_name.get((step.device.name, step.form), Candidate(step.device, step.form, ()))

@@ -17,6 +17,7 @@ from anyhal.dtypes import DType, dtype, of_value
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, describe
+from anyhal.runtime import copies
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
 
@@ -285,6 +286,8 @@ def _moved(x: Any, on: Device, want: DType, constant: bool) -> Array:
         x = OPS["astype"](x, dtype=want.name)
     if source is on and not constant:
         return cast("Array", OPS["copy"](x))
+    if source is not on:
+        copies.note(source.name, on.name, spec_of(x).nbytes)
     if want.is_block:
         return frombuffer(numpy(x), want, x.shape, device=on, constant=constant)
     return asarray(numpy(x), device=on, constant=constant)
