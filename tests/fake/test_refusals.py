@@ -297,3 +297,18 @@ def test_every_dtype_of_the_contract_is_moved_and_not_computed_with(
     assert refused.value.reason == "dtype"
     with on(fake(f"dtypes=-{short}"), fallback="never"), pytest.raises(hal.UnsupportedError):
         hal.concat([hal.frombuffer(data, short, shape)] * 2)
+
+
+def test_a_device_of_cells_is_asked_about_operands_as_they_will_be_there(
+    fake: Fake, on: Fake
+) -> None:
+    """A question about operands elsewhere names no cell and no strides of theirs."""
+    device = fake("mode=async; memory=cell")
+    text = "attention f32[1,2,3,4] f32[1,2,3,4] f32[1,2,3,4] scale=0.5 causal=none"
+    with on(device):
+        assert hal.explain(text).choice == device.name
+    there = hal.asarray(A, device="cpu:0").T
+    with on(device, fallback="any"):
+        result = hal.add(there, hal.asarray(np.ascontiguousarray(A.T), device=device))
+        assert result.device is device
+        np.testing.assert_array_equal(result.numpy(), A.T + A.T)

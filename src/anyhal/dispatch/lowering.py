@@ -288,13 +288,14 @@ def _decomposed(
     return expansion
 
 
-def _in_own_cells(device: Device, outs: OutInfos) -> OutInfos:
-    """An output that the core allocates fills its block; cells are told how large that is."""
+def _in_own_cells(device: Device, operands: Sequence[OperandInfo | None]) -> OutInfos:
+    """What has no block yet will fill its own, as an output that the core allocates or an operand
+    that is copied here; cells are told how large that is."""
     if not device.native.cells:
-        return outs
+        return tuple(operands)
     return tuple(
         o if o is None or o.block_bytes else replace(o, block_bytes=max(1, o.spec.nbytes))
-        for o in outs
+        for o in operands
     )
 
 
@@ -320,7 +321,7 @@ def query_call(
     """
     if device is None:
         return ()
-    outs = _in_own_cells(device, outs)
+    infos, outs = _in_own_cells(device, infos), _in_own_cells(device, outs)
     if form == "fused":
         return ((spec.name, _native(spec, infos, attrs, outs, aliases).query(device)),)
     expansion = _decomposed(device, spec, infos, attrs, outs, aliases, core_only)
@@ -391,7 +392,7 @@ def prepare_call(
 ) -> Any:
     """The plan of the decision. `used` is told what it is made of."""
     used = [] if used is None else used
-    outs = _in_own_cells(device, outs)
+    infos, outs = _in_own_cells(device, infos), _in_own_cells(device, outs)
     if decision.form == "fused":
         native = _native(spec, infos, attrs, outs, aliases)
         verdict = _answer(decision)

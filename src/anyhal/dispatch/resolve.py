@@ -311,6 +311,13 @@ def _call_fact(
     return CallFact(spec.name, operands, shown, home, work)
 
 
+def _copied(info: OperandInfo | None) -> OperandInfo | None:
+    """The operand as it will be on another device: dense, in a block of its own."""
+    if info is None:
+        return None
+    return OperandInfo(TensorSpec.dense(info.spec.dtype, info.spec.shape), info.constant)
+
+
 def _weigh(
     spec: OpSpec,
     infos: Sequence[OperandInfo | None],
@@ -335,10 +342,15 @@ def _weigh(
         if not step.device.why_not:
             target = device.device(step.device.name) if known else None
             # Elsewhere the operands are copied first: in place only what the op itself demands.
-            there = aliases if target is not None and target.name in on else required_aliases(spec)
+            at_home = all(d in ("", step.device.name) for d in on)
+            there = aliases if at_home else required_aliases(spec)
+            here = [
+                i if d == step.device.name else _copied(i) for i, d in zip(infos, on, strict=True)
+            ]
+            made = outs if at_home else tuple(map(_copied, outs))
             core_only = chosen.policy.prefer_decomposed
             try:
-                verdicts = query_call(target, spec, infos, attrs, outs, there, step.form, core_only)
+                verdicts = query_call(target, spec, here, attrs, made, there, step.form, core_only)
             except HalError as why:
                 # What an explanation asks only for the record may not spoil it.
                 if not every or step.device.name == call.device:

@@ -63,7 +63,7 @@ def parse(text: str) -> Parsed:
             given[name] = value
         else:
             inputs.append(_operand(spec, token))
-            on.append(token.rpartition("]")[2][1:])
+            on.append(token.partition("]@")[2])
     _check_count(spec, inputs)
     out = given.pop("out", None) if spec.shape_from_out else None
     attrs = _attrs(spec, preset, given)
