@@ -51,6 +51,9 @@ class Outcome:
 _PYTEST = ("{python}", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider")
 _INVALID = 3  # exit status, mirrors benchmarks/timing.py
 _LLM_SLICE = ("--blocks", "2", "--prefill", "64", "--decode", "8")
+# Drivers that are missing fail this family: tools/drivers.py gathers them.
+_FOREIGN = ("env", "ANYHAL_TEST_FOREIGN=1", "FOREIGN_SEED={seed}")
+_TOGETHER = (*_PYTEST, "tests/foreigners", "-n", "0", "-m", "foreign")
 _FAMILIES = (
     Family(
         "properties",
@@ -72,6 +75,34 @@ _FAMILIES = (
         ("{python}", "tests/doubles/schedules.py", "--count", "2000", "--seed", "{seed}"),
         ("{python}", "tests/doubles/schedules.py", "--count", "200", "--seed", "{seed}"),
         (*NATIVE, "src/anyhal", "tests/doubles"),
+    ),
+    Family(
+        "foreigners",
+        "the model, two devices at once, recordings and failures on every kind of device together",
+        (*_FOREIGN, "FOREIGN_COUNT=2000", "FOREIGN_TOKENS=16", *_TOGETHER),
+        (*_FOREIGN, "FOREIGN_COUNT=200", "FOREIGN_TOKENS=4", *_TOGETHER),
+        (*NATIVE, "src/anyhal", "tests/foreigners", "tests/doubles"),
+    ),
+    Family(
+        "opencl_call",
+        "a call through the contract against the same OpenCL calls made directly: 5 us at most",
+        ("{python}", "benchmarks/opencl_call.py", "--json", "--check"),
+        ("{python}", "benchmarks/opencl_call.py", "--json", "--check"),
+        (*NATIVE, "benchmarks/opencl_call.py", "benchmarks/opencl_call.c"),
+    ),
+    Family(
+        "pjrt_call",
+        "a call through the contract against the same plugin calls made directly: 5 us at most",
+        ("{python}", "benchmarks/pjrt_call.py", "--json", "--check"),
+        ("{python}", "benchmarks/pjrt_call.py", "--json", "--check"),
+        (*NATIVE, "benchmarks/pjrt_call.py", "benchmarks/pjrt_call.cc"),
+    ),
+    Family(
+        "pjrt_region",
+        "a decode step as one program against the same step call by call: 10 times at least",
+        ("{python}", "benchmarks/pjrt_region.py", "--json", "--check"),
+        ("{python}", "benchmarks/pjrt_region.py", "--json", "--check"),
+        (*NATIVE, "src/anyhal", "benchmarks/pjrt_region.py"),
     ),
     Family(
         "vendors",
