@@ -17,8 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import anyhal as hal
 from timing import Figure, show
+
+import anyhal as hal
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("plugin.cc", "program.cc")  # how the backend itself calls a plugin

@@ -195,7 +195,7 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
     const uint64_t begin = timed ? now_ns() : 0;
     status = plan.enqueue(queue.handle, plan.handle, &numbered, error);
     if (timed) elapsed = now_ns() - begin;
-    if (status == ANYHAL_STATUS_OK) queue.accept();
+    if (status == ANYHAL_STATUS_OK) queue.note(queue.accept(), plan.id);
     value = queue.submitted;
     if (device.synchronous) queue.completed.store(value, std::memory_order_relaxed);
   };

@@ -111,6 +111,7 @@ bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_me
                     " is above the device's limit of " + std::to_string(k.block_bytes_max) +
                     " bytes per block; split the tensor",
                 ANYHAL_REASON_SHAPE_LIMIT);
+  if (k.heap_bytes && bytes > k.heap_bytes) return false;  // a driver may promise it all the same
   // The host's allocator promises anything; the process then dies at the first write.
   if (device_->host_memory && bytes >= kAskHost && bytes > host_available()) return false;
   const uint64_t alignment = std::max<uint64_t>(kAlignment, k.base_alignment);

@@ -69,6 +69,12 @@ Plan* track_plan(Plan* plan) {
   return plan;
 }
 
+std::string plan_label(uint64_t id) {
+  std::lock_guard lock(g_plans_mutex);
+  const auto found = plans().find(id);
+  return found == plans().end() ? "" : found->second->label();
+}
+
 Verdict query_op(Device& device, const OpDesc& desc) {
   device.require_alive();
   const Records records(device, desc);

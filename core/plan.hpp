@@ -106,6 +106,8 @@ HAL_API Verdict query_op(Device& device, const OpDesc& desc);
 HAL_API Plan* prepare_op(Device& device, const OpDesc& desc);
 HAL_API Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_count,
                              Composite parts);
+// How messages name the plan of that id; empty when it is gone.
+std::string plan_label(uint64_t id);
 // Every plan alive, each retained for the caller.
 HAL_API std::vector<Plan*> retained_plans();
 void plans_before_fork();

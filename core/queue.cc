@@ -6,6 +6,8 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/plan.hpp"
+
 namespace hal {
 namespace {
 
@@ -46,8 +48,11 @@ void Queue::fail(anyhal_status status, const anyhal_queue_state& state, const an
   // value reached is lost.
   const uint64_t reached = std::max<uint64_t>(completed.load(), state.completed) + 1;
   const uint64_t first = std::max(reached, state.failed_tag);
-  failures.push_back(
-      {std::min(first, submitted.load()), submitted, said(error, *device->instance), status});
+  const uint64_t failed = std::min(first, submitted.load());
+  const Ran& ran = ran_[failed % ran_.size()];
+  std::string call = ran.value == failed ? plan_label(ran.plan) : "";
+  call += (call.empty() ? "call " : ", call ") + std::to_string(failed);
+  failures.push_back({failed, submitted, call, said(error, *device->instance), status});
   // A failed queue is dead: make another, so that unrelated work goes on.
   dead_.push_back(handle);
   handle = nullptr;
@@ -129,8 +134,8 @@ void Queue::require_good(uint64_t value) const {
   std::lock_guard guard(lock);
   for (const Failure& f : failures)
     if (value >= f.first && value <= f.last)
-      throw Error(f.status, "the data on " + device->name + " was never computed: call " +
-                                std::to_string(f.first) + " of its queue failed: " + f.text +
+      throw Error(f.status, "the data on " + device->name + " was never computed: " + f.call +
+                                " of its queue failed: " + f.text +
                                 "; run again from inputs that are still good");
 }
 
@@ -148,8 +153,8 @@ void Queue::wait_all(uint64_t limit_ns) {
   if (reported < failures.size()) {
     const Failure& f = failures[reported];
     reported = failures.size();
-    throw Error(f.status, "call " + std::to_string(f.first) + " on " + device->name +
-                              " failed: " + f.text + "; what it and later calls wrote is lost");
+    throw Error(f.status, f.call + " on " + device->name + " failed: " + f.text +
+                              "; what it and later calls wrote is lost");
   }
 }
 

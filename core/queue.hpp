@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -29,6 +30,7 @@ struct HAL_API Queue {
   // Calls whose values will never come, with what the backend said.
   struct Failure {
     uint64_t first, last;
+    std::string call;  // "gather, call 42"
     std::string text;
     anyhal_status status;
   };
@@ -54,6 +56,9 @@ struct HAL_API Queue {
     submitted.store(now, std::memory_order_relaxed);
     return now;
   }
+  // Which plan the call of that number ran, for the words about one that fails later; `lock` is
+  // held.
+  void note(uint64_t value, uint64_t plan) { ran_[value % ran_.size()] = {value, plan}; }
   // Throws when `value` lies in a failed range.
   void require_good(uint64_t value) const;
 
@@ -62,6 +67,10 @@ struct HAL_API Queue {
   // With `lock` held.
   void fail(anyhal_status status, const anyhal_queue_state& state, const anyhal_error& error);
   void leave();
+  struct Ran {
+    uint64_t value, plan;
+  };
+  std::array<Ran, 256> ran_{};  // more than devices keep in flight; an older call goes unnamed
   // A dead handle is released when no thread waits on one any more.
   uint32_t waiting_ = 0;
   std::vector<anyhal_queue*> dead_;

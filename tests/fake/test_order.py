@@ -170,7 +170,7 @@ def test_a_late_failure_reaches_whoever_reads_it(fake: Fake, on: Fake) -> None:
         assert good.numpy()[0] == 2
         bad = hal.multiply(x, x)
         worse = hal.add(bad, x)
-        with pytest.raises(hal.ExecutionFailedError):
+        with pytest.raises(hal.ExecutionFailedError, match=r"multiply \(binary\), call \d+ of"):
             worse.numpy()
         with pytest.raises(hal.ExecutionFailedError):
             bad.numpy()
