@@ -36,7 +36,7 @@ Result = dict[str, Any]
 def simulated() -> bool:
     import anyhal as hal
 
-    return "simulated" in hal.device("cuda:0").fact.note
+    return hal.device("cuda:0").fact.simulated
 
 
 def devices(_: argparse.Namespace) -> Result:

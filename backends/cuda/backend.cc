@@ -59,6 +59,7 @@ std::unique_ptr<Device> describe(Self& self, int ordinal) {
   device->kinds[1] = kind_of(ANYHAL_MEMORY_HOST_VISIBLE | ANYHAL_MEMORY_COHERENT, 1, bytes);
   info.size = sizeof info;
   info.flags = integrated ? ANYHAL_DEVICE_INTEGRATED : 0;
+  if (std::strstr(info.name, "simulated") != nullptr) info.flags |= ANYHAL_DEVICE_SIMULATED;
   info.id = static_cast<uint64_t>(ordinal);
   std::memcpy(info.uuid, uuid.bytes, sizeof info.uuid);
   info.pci_domain = static_cast<uint32_t>(domain);

@@ -334,6 +334,7 @@ const std::map<std::string_view, DeviceSetter>& device_keys() {
       {"unified", flag_into(ANYHAL_DEVICE_UNIFIED)},
       {"integrated", flag_into(ANYHAL_DEVICE_INTEGRATED)},
       {"display_only", flag_into(ANYHAL_DEVICE_DISPLAY_ONLY)},
+      {"simulated", flag_into(ANYHAL_DEVICE_SIMULATED)},
       {"dead", [](DeviceScript& d, const std::string&, const std::string&) { d.dead = true; }},
       {"uuid", [](DeviceScript& d, const std::string& value,
                   const std::string& part) { read_uuid(value, part, d.uuid); }},

@@ -299,6 +299,8 @@ enum {
   ANYHAL_DEVICE_UNIFIED = 1u, /* shares the host's memory */
   ANYHAL_DEVICE_INTEGRATED = 2u,
   ANYHAL_DEVICE_DISPLAY_ONLY = 4u,
+  ANYHAL_DEVICE_SIMULATED = 8u, /* plays a device: its results count, its speed does not; routed to
+                                 * by name alone */
 };
 
 typedef enum anyhal_recovery {

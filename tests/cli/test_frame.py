@@ -90,6 +90,7 @@ def test_devices_json_has_the_promised_keys() -> None:
             "memory_kinds": [],
             "state": "self-tested",
             "own_threads": 0,
+            "simulated": False,
         }
     ]
     assert document["refused"][0]["sentence"] == "key vendor is missing; add it"

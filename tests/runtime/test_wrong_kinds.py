@@ -161,6 +161,7 @@ def calls(tmp_path: Path) -> dict[str, Call]:
         "reshape": (hal.reshape, [f32, (3, 2)], {}),
         "reshape to several": (hal.reshape, [f32, 3, 2], {}),
         "routes": (hal.routes, [], {}),
+        "copies": (hal.copies, [], {}),
         "select_backend": (hal.select_backend, ["cpu_ref"], {}),
         "split": (hal.split, [f32, 2], {"axis": 0}),
         "split at": (hal.split, [f32, [1]], {"axis": 0}),

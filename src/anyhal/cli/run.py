@@ -302,6 +302,7 @@ def _run_everywhere(program: _Program, places: list[Ranked], rss_after_import: i
             "device": place.device.name,
             "backend": place.device.backend,
             "state": place.device.state,
+            "simulated": place.device.simulated,
             "why": place.reason,
         }
         try:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from anyhal.cli.devices import state_of
 from anyhal.cli.terminal import cells, escape
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ class DeviceRow:
         return cls(
             device.name,
             device.backend,
-            device.state,
+            state_of(device),
             "the first" if first else "yes" if identical else "NO",
-            _rate(generation.prefill_tokens_per_s),
-            _rate(generation.decode_tokens_per_s),
+            _rate(None if device.simulated else generation.prefill_tokens_per_s),
+            _rate(None if device.simulated else generation.decode_tokens_per_s),
             place.reason,
         )
 
@@ -73,7 +74,7 @@ class DeviceRow:
     def failed(cls, place: Ranked, error: Exception) -> DeviceRow:
         device = place.device
         why = f"{place.reason}; failed: {' '.join(str(error).split())}"
-        return cls(device.name, device.backend, device.state, "-", "-", "-", why)
+        return cls(device.name, device.backend, state_of(device), "-", "-", "-", why)
 
 
 def _rate(value: float | None) -> str:

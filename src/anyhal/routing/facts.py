@@ -33,6 +33,7 @@ class DeviceFact:
     arch: str = ""
     integrated: bool = False
     display_only: bool = False
+    simulated: bool = False  # plays a device: right results, no figure of it counts
     memory_bytes: int = 0
     memory_kinds: tuple[str, ...] = ()
     own_threads: int = 0

@@ -186,6 +186,8 @@ def not_eligible(device: DeviceFact, contract: Contract, policy: Policy = DEFAUL
         return device.why_not
     if device.state in policy.never:
         return f"it is {device.state}: it failed a check on this machine"
+    if device.simulated:
+        return "it is simulated; name it"
     if device.state in policy.only_if_named and not contract.allows_uncertified(device):
         return f"it is {device.state}; name it, or add it to allow_uncertified"
     return ""

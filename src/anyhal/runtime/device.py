@@ -238,18 +238,14 @@ def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any
         arch=row["arch"],
         integrated=bool(row["flags"] & 2),
         display_only=bool(row["flags"] & 4),
+        simulated=bool(row["flags"] & 8),
         memory_bytes=heaps[kinds[0]["heap"]],
         memory_kinds=tuple(
             "+".join(word for bit, word in _KIND_FLAGS if k["flags"] & bit) for k in kinds
         ),
         own_threads=row["own_threads"],
-        note="; ".join((*_simulated(row["name"]), *record.notes)),
+        note="; ".join(record.notes),
     )
-
-
-def _simulated(model: str) -> tuple[str, ...]:
-    """What a device that only plays one says of itself."""
-    return (f"it is a {model}; no figure of it says anything",) if "simulated" in model else ()
 
 
 @typed_call("load_backend")
