@@ -51,6 +51,8 @@ class Plugin {
   // Of the file's bytes, 32 hexadecimal digits; read once.
   const std::string& hash();
 
+  // What GetPjrtApi answered: one per image of the file in this process.
+  const api::Table* table() const { return table_; }
   api::Client* client() const { return client_; }
   api::Device* device() const { return device_; }
 
