@@ -3,6 +3,7 @@
 #include "custom_call.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstring>
 #include <map>
@@ -70,8 +71,12 @@ const ffi::FfiExtension* extension_of(const Plugin& plugin) {
 // The handler stays registered for the life of the process, so this library has to stay as well.
 bool stay() {
   Dl_info self = {};
-  return dladdr(reinterpret_cast<void*>(&run_block_product), &self) != 0 &&
-         dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) != nullptr;
+  link_map* image = nullptr;
+  if (dladdr1(reinterpret_cast<void*>(&run_block_product), &self, reinterpret_cast<void**>(&image),
+              RTLD_DL_LINKMAP) == 0)
+    return false;
+  const bool program = image->l_name[0] == '\0';
+  return program || dlopen(image->l_name, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) != nullptr;
 }
 
 bool registered(const Plugin& plugin) {
@@ -165,6 +170,7 @@ ffi::Error* run_block_product(ffi::Frame* frame) {
                                 static_cast<uint32_t>(number[kDtype])};
   static const BlockKernel kernel = block_kernel();
   kernel(product, 0, product.n);
+  count(kBlockProducts);
   return nullptr;
 }
 

@@ -10,7 +10,7 @@
 namespace hal::pjrt {
 
 // From this many rows of x on, weights that are decoded once are faster.
-constexpr int64_t kCustomRowsMax = 8;
+constexpr int64_t kCustomRowsMax = 16;
 
 // The weights of a product in the bytes of their block: [columns, inner] from `first` on.
 struct PackedWeights {

@@ -16,7 +16,15 @@ namespace hal::pjrt {
 extern std::atomic<bool> g_forked;
 
 // What a test or a person may count, by the number of device_query(COUNTER).
-enum Counter : uint64_t { kLiveBuffers, kLivePrograms, kRuns, kCompiled, kLoaded, kCounters };
+enum Counter : uint64_t {
+  kLiveBuffers,
+  kLivePrograms,
+  kRuns,
+  kCompiled,
+  kLoaded,
+  kBlockProducts,  // custom calls
+  kCounters
+};
 extern std::atomic<uint64_t> g_counts[kCounters];
 inline void count(Counter what, uint64_t change = 1) {
   g_counts[what].fetch_add(change, std::memory_order_relaxed);
