@@ -181,7 +181,7 @@ def test_what_is_done_to_decoded_weights_counts(device: Any) -> None:
     decoded = np.asarray(SPEC.reference(np.eye(64, dtype=np.float32), blocks)).T
     a, w, one = on(device, x), packed(device, blocks), on(device, np.ones((6, 64), np.float32))
     with hal.graph(device) as graph:
-        d = hal.cast(w, "float32")
+        d = hal.astype(w, dtype="float32")
         plainly = hal.matmul(a, d.mT)
         half = hal.matmul(a[:, :32], d[:, :32].mT)
         hal.add(d, one, out=d)
@@ -200,7 +200,7 @@ def test_weights_that_change_are_those_of_the_cast(device: Any) -> None:
     a, v = on(device, x), packed(device, second, constant=False)
     w = packed(device, first, constant=False)
     with hal.graph(device) as graph:
-        before = hal.cast(w, "float32")
+        before = hal.astype(w, dtype="float32")
         hal.copy(v, out=w)
         y = hal.matmul(a, before.mT)
         z = hal.quant_matmul(a, w)
