@@ -58,8 +58,7 @@ bool inside(const int64_t* number, int64_t bytes) {
 
 // The plugin's extension for custom calls, where its form is known.
 const ffi::FfiExtension* extension_of(const Plugin& plugin) {
-  if (plugin.major() != 0 || plugin.minor() < ffi::kMinorLeast ||
-      plugin.minor() > ffi::kMinorMost)
+  if (plugin.major() != 0 || plugin.minor() < ffi::kMinorLeast || plugin.minor() > ffi::kMinorMost)
     return nullptr;
   const auto* at = static_cast<const ffi::Extension*>(plugin.table()->header.extensions);
   while (at != nullptr && at->type != ffi::kFfiExtension) at = at->next;
@@ -174,17 +173,27 @@ ffi::Error* run_block_product(ffi::Frame* frame) {
   return nullptr;
 }
 
-bool has_block_product(const Plugin& plugin) {
+bool has_block_product(const Plugin& plugin, const anyhal_services* services) {
   static std::mutex* mutex = new std::mutex;
   static auto* known = new std::map<const api::Table*, bool>;
   std::lock_guard lock(*mutex);
   const auto found = known->find(plugin.table());
   if (found != known->end()) return found->second;
+  int32_t level = 1;  // of the log: information, a warning where it was tried
+  std::string why = "no interface for them that is known here";
   bool works = false;
   try {
-    works = plugin.host_memory() && registered(plugin) && tried(plugin);
-  } catch (const sdk::Failure&) {
-    // The plugin does not know the call after all.
+    if (plugin.host_memory() && registered(plugin)) {
+      level = 2, why = "a wrong result";
+      works = tried(plugin);
+    }
+  } catch (const sdk::Failure& failure) {
+    why = failure.what();
+  }
+  if (!works && services != nullptr) {
+    const std::string text = "pjrt: " + plugin.file() + " runs no custom calls (" + why +
+                             "); constant weights are decoded once and kept as f32";
+    services->log(services->context, level, text.c_str());
   }
   return (*known)[plugin.table()] = works;
 }
@@ -193,9 +202,8 @@ Value block_product(Text& text, const Value& x, const Value& bytes, const Packed
   const int64_t rows = x.count() / weights.inner;
   const std::string numbers = std::to_string(weights.dtype) + ", " + std::to_string(rows) + ", " +
                               std::to_string(weights.columns) + ", " +
-                              std::to_string(weights.inner) + ", " +
-                              std::to_string(weights.first) + ", " +
-                              std::to_string(weights.row_bytes);
+                              std::to_string(weights.inner) + ", " + std::to_string(weights.first) +
+                              ", " + std::to_string(weights.row_bytes);
   const Value out = text.custom_call(kName, {text.reshape(x, {x.count()}), bytes}, numbers,
                                      ANYHAL_DTYPE_F32, {rows * weights.columns});
   return text.reshape(out, {rows, weights.columns});

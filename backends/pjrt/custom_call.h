@@ -20,8 +20,8 @@ struct PackedWeights {
 };
 
 // Whether the plugin runs the custom call and gets it right. Found out once per plugin image, by
-// registering the handler there and running a small program.
-bool has_block_product(const Plugin& plugin);
+// registering the handler there and running a small program; a "no" is said in one line.
+bool has_block_product(const Plugin& plugin, const anyhal_services* services);
 
 // [rows, columns] = x[rows, inner] times the transposed weights; `bytes` is their block, flat.
 Value block_product(Text& text, const Value& x, const Value& bytes, const PackedWeights& weights);

@@ -79,7 +79,7 @@ struct MetadataExtension {
 };
 
 enum DataType : int { kF32 = 11, kS64 = 5, kU8 = 6 };
-enum Kind : int { kBuffer = 1 };        // of arguments and results
+enum Kind : int { kBuffer = 1 };  // of arguments and results
 enum AttributeKind : int { kArray = 1 };
 
 struct Buffer {

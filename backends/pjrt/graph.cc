@@ -16,6 +16,20 @@ namespace {
 using sdk::Failure;
 using sdk::operand;
 
+// Decoded weights can be many times larger than their formats: only where memory is plenty.
+bool may_fold(const Plugin& plugin, const anyhal_graph_desc& desc) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < desc.entry_count; ++i) {
+    const anyhal_graph_entry& entry = desc.entries[i];
+    if (entry.op == nullptr || entry.op->op != ANYHAL_OP_CAST) continue;
+    const anyhal_graph_value& value = desc.values[entry.values[0]];
+    if (value.kind == ANYHAL_VALUE_FIXED)
+      bytes += static_cast<uint64_t>(sdk::element_count(sdk::output(*entry.op))) *
+               bytes_of(sdk::output(*entry.op).dtype);
+  }
+  return plugin.host_memory() && bytes < sdk::host_bytes_total() / 4;
+}
+
 // A block and what is in it at this point of the list.
 struct Storage {
   anyhal_ref ref = {};
@@ -36,14 +50,18 @@ struct Storage {
 
 class Region {
  public:
-  Region(Plan& plan, const anyhal_graph_desc& desc, bool folds, bool packs)
-      : plan_(plan), desc_(desc), folds_(folds), packs_(packs) {
+  Region(Plan& plan, const anyhal_graph_desc& desc, const anyhal_self& self)
+      : plan_(plan),
+        desc_(desc),
+        services_(self.services),
+        folds_(may_fold(*plan.plugin, desc)),
+        packs_(self.custom_calls) {
     for (uint32_t i = 0; i < desc.value_count; ++i) add_value(desc.values[i]);
     plan.operands.resize(desc.binding_count);
   }
 
   void add(const anyhal_graph_entry& entry);
-  void finish(const anyhal_services* services);
+  void finish();
 
  private:
   void add_value(const anyhal_graph_value& value);
@@ -60,10 +78,11 @@ class Region {
   void multiply_packed(const anyhal_graph_entry& entry, const PackedWeights& weights);
   void note_decoded(const anyhal_graph_entry& entry);
   bool looked_at_before(const anyhal_graph_entry& entry);
-  void bake(const anyhal_services* services);
+  void bake();
 
   Plan& plan_;
   const anyhal_graph_desc& desc_;
+  const anyhal_services* services_;
   bool folds_, packs_;  // constants are computed once; weights may stay packed
   Text text_, constants_;
   std::map<uint64_t, Storage> storages_;
@@ -199,8 +218,7 @@ void Region::note_decoded(const anyhal_graph_entry& entry) {
 // The weights of a product of few rows with what a cast has just decoded, transposed.
 std::optional<PackedWeights> Region::packed_weights(const anyhal_graph_entry& entry) {
   const anyhal_op_desc& op = *entry.op;
-  if (!packs_ || op.op != ANYHAL_OP_MATMUL || !present(operand(op, 1)) ||
-      !present(operand(op, 2)))
+  if (!packs_ || op.op != ANYHAL_OP_MATMUL || !present(operand(op, 1)) || !present(operand(op, 2)))
     return {};
   const Storage& s = storage(entry, 1);
   if (s.packed == nullptr || s.packed_in->writes != s.packed_writes) return {};
@@ -221,7 +239,7 @@ std::optional<PackedWeights> Region::packed_weights(const anyhal_graph_entry& en
   PackedWeights found = {s.packed->dtype, w.dims[out], w.dims[in], place.first, place.strides[0]};
   if (found.columns == 1) found.row_bytes = row;
   if ((place.dims[1] != 1 && place.strides[1] != block) || found.row_bytes < row) return {};
-  if (!has_block_product(*plan_.plugin)) return {};
+  if (!has_block_product(*plan_.plugin, services_)) return {};
   return found;
 }
 
@@ -266,10 +284,10 @@ void Region::add(const anyhal_graph_entry& entry) {
 }
 
 // Runs the program of constants, whose results live with the plan.
-void Region::bake(const anyhal_services* services) {
+void Region::bake() {
   if (made_.empty()) return;
   Plugin& plugin = *plan_.plugin;
-  const Executable program = compile_cached(plugin, constants_.str(), services);
+  const Executable program = compile_cached(plugin, constants_.str(), services_);
   std::vector<api::Buffer*> arguments, outputs(made_.size());
   for (Block* source : sources_) arguments.push_back(filled(*source));
   if (api::Error* error =
@@ -295,7 +313,7 @@ void Region::bake(const anyhal_services* services) {
                   static_cast<unsigned long long>(plan_.prepared.baked_bytes));
 }
 
-void Region::finish(const anyhal_services* services) {
+void Region::finish() {
   for (auto& [memory, s] : storages_) {
     if (s.kind != ANYHAL_VALUE_BINDING || !s.written) continue;
     Value last = s.now;
@@ -313,23 +331,9 @@ void Region::finish(const anyhal_services* services) {
     throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE, "nothing of it can be seen");
   plan_.conditions = text_.condition_count() != 0;
   if (plan_.conditions) text_.emit_conditions();
-  bake(services);
-  plan_.program = compile_cached(*plan_.plugin, text_.str(), services);
+  bake();
+  plan_.program = compile_cached(*plan_.plugin, text_.str(), services_);
   plan_.prepared.hidden_bytes += plan_.program.temp_bytes(*plan_.plugin);
-}
-
-// Decoded weights can be many times larger than their formats: only where memory is plenty.
-bool may_fold(const Plugin& plugin, const anyhal_graph_desc& desc) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < desc.entry_count; ++i) {
-    const anyhal_graph_entry& entry = desc.entries[i];
-    if (entry.op == nullptr || entry.op->op != ANYHAL_OP_CAST) continue;
-    const anyhal_graph_value& value = desc.values[entry.values[0]];
-    if (value.kind == ANYHAL_VALUE_FIXED)
-      bytes += static_cast<uint64_t>(sdk::element_count(sdk::output(*entry.op))) *
-               bytes_of(sdk::output(*entry.op).dtype);
-  }
-  return plugin.host_memory() && bytes < sdk::host_bytes_total() / 4;
 }
 
 }  // namespace
@@ -354,12 +358,12 @@ anyhal_status graph_prepare(anyhal_device* device, const anyhal_graph_desc* desc
     plan->prepared.flags = ANYHAL_PREPARED_CAPTURE_SAFE | ANYHAL_PREPARED_REBIND;
     plan->prepared.kernel = plan->kernel.c_str();
     plan->prepared.library = device->plugin->file().c_str();
-    Region region(*plan, *desc, may_fold(*device->plugin, *desc), device->self->custom_calls);
+    Region region(*plan, *desc, *device->self);
     for (uint32_t i = 0; i < desc->entry_count; ++i) {
       *out_failing_entry = i;
       region.add(desc->entries[i]);
     }
-    region.finish(device->self->services);
+    region.finish();
     *out_prepared = &plan->prepared;
     *out_plan = reinterpret_cast<anyhal_plan*>(plan.release());
     return ANYHAL_STATUS_OK;

@@ -143,7 +143,8 @@ struct Q4_K {
   static constexpr int kParts = 8, kBytes = 144;
   static inline void decode(const uint8_t* block, int group, F32* w) {
     const uint8_t* six = block + 4;
-    const int scale = group < 4 ? six[group] & 63 : (six[group + 4] & 15) | six[group - 4] >> 6 << 4;
+    const int scale =
+        group < 4 ? six[group] & 63 : (six[group + 4] & 15) | six[group - 4] >> 6 << 4;
     const int minimum =
         group < 4 ? six[group + 4] & 63 : six[group + 4] >> 4 | six[group] >> 6 << 4;
     const F32 d = splat(half(block) * static_cast<float>(scale));

@@ -79,7 +79,8 @@ struct Call {
     frame.stage = ffi::kExecute;
     frame.arguments = {{sizeof(ffi::List), nullptr}, 2, kinds, inputs};
     frame.results = {{sizeof(ffi::List), nullptr}, 1, kinds, outputs};
-    frame.attributes = {{sizeof(ffi::Attributes), nullptr}, 1, attribute_kinds, nullptr, attributes};
+    frame.attributes = {
+        {sizeof(ffi::Attributes), nullptr}, 1, attribute_kinds, nullptr, attributes};
   }
 };
 
@@ -131,14 +132,14 @@ void damaged_frames() {
   }
   Call whole;
   g_kernel_runs = 0;
-  expect(run_block_product(&whole.frame) == nullptr && g_kernel_runs == 1, "a good call is refused");
+  expect(run_block_product(&whole.frame) == nullptr && g_kernel_runs == 1,
+         "a good call is refused");
 }
 
 void metadata() {
   Call call;
   ffi::Metadata asked = {};
-  ffi::MetadataExtension extension = {
-      {sizeof extension, ffi::kMetadataExtension, nullptr}, &asked};
+  ffi::MetadataExtension extension = {{sizeof extension, ffi::kMetadataExtension, nullptr}, &asked};
   call.frame.header.extensions = &extension.base;
   expect(run_block_product(&call.frame) == nullptr && asked.version.minor == 3,
          "the version of the frame is not answered");
@@ -148,7 +149,7 @@ void metadata() {
 void by_plugin(const char* path) {
   Plugin plugin(path);
   plugin.start();
-  expect(has_block_product(plugin), "the plugin was not won over");
+  expect(has_block_product(plugin, nullptr), "the plugin was not won over");
   uint8_t weights[2 * 34] = {};
   float x[32], out[2] = {};
   for (float& number : x) number = 1;

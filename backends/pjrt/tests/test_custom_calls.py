@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
+from platform import machine
 from typing import Any
 
 import numpy as np
@@ -291,15 +292,35 @@ def test_the_real_model_says_the_same(device: Any) -> None:
         session.feed([token])
 
 
-def test_the_handler_refuses_what_does_not_fit(paths: list[Path], tmp_path: Path) -> None:
+def compiled(folder: Path, name: str, *sources: str, flags: tuple[str, ...] = ()) -> Path:
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("g++ is not on the path, so the driver cannot be built")
-    driver, here = tmp_path / "driver", ROOT / "backends/pjrt"
-    sources = [here / f"{name}.cc" for name in ("custom_call", "plugin", "program", "text")]
-    command = [compiler, "-std=c++20", "-Wall", "-Wextra", f"-I{ROOT}", f"-I{ROOT / 'include'}"]
-    source = Path(__file__).with_name("custom_call_driver.cc")
-    subprocess.run([*command, source, *sources, "-o", driver, "-ldl"], check=True, timeout=300)
+    include = (f"-I{ROOT}", f"-I{ROOT / 'include'}")
+    command = [compiler, "-std=c++20", "-O1", "-Wall", "-Wextra", *include, *flags]
+    made = folder / name
+    files = [ROOT / "backends/pjrt" / source for source in sources]
+    subprocess.run([*command, *files, "-o", made, "-ldl"], check=True, timeout=300)
+    return made
+
+
+def test_the_handler_refuses_what_does_not_fit(paths: list[Path], tmp_path: Path) -> None:
+    sources = ("custom_call.cc", "plugin.cc", "program.cc", "text.cc")
+    driver = compiled(tmp_path, "driver", "tests/custom_call_driver.cc", *sources)
     for path in paths:
         done = subprocess.run([driver, path], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_instruction_set_of_this_processor(tmp_path: Path) -> None:
+    second = ("-mavx2", "-mfma", "-mf16c")
+    wide = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-Wno-maybe-uninitialized")
+    levels = {"avx2": second, "avx512": (*second, *wide)} if machine() == "x86_64" else {}
+    objects = [
+        str(compiled(tmp_path, f"{name}.o", "kernels/block_product.cc", flags=("-c", *flags)))
+        for name, flags in {"baseline": (), **levels}.items()
+    ]
+    sources = ("tests/block_product_driver.cc", "kernels/choose.cc", *objects)
+    driver = compiled(tmp_path, "driver", *sources)
+    done = subprocess.run([driver], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
