@@ -3,8 +3,8 @@ SPDX-License-Identifier: Apache-2.0
 
     python benchmarks/pjrt_region.py [--json] [--check] [--blocks N] [--tokens N] [--model NAME]
 
-Every plugin that is installed, or that ANYHAL_PJRT_PLUGINS names, is opened twice in one process: as
-it is, and with the instance setting graphs=off, which makes the core replay. Blocks of the two
+Every plugin that is installed, or that ANYHAL_PJRT_PLUGINS names, is opened twice in one process:
+as it is, and with the instance setting graphs=off, which makes the core replay. Blocks of the two
 alternate. --check ends with status 1 where a region is less than ten times as fast.
 """
 
@@ -39,9 +39,7 @@ def found() -> list[Path]:
 
 
 def open_device(name: str, path: Path, **settings: str) -> Any:
-    (device,) = hal.load_backend(
-        "pjrt", instance=name, settings={"plugins": str(path), **settings}
-    )
+    (device,) = hal.load_backend("pjrt", instance=name, settings={"plugins": str(path), **settings})
     return device
 
 
@@ -94,9 +92,7 @@ def main() -> None:
     if not paths:
         parser.error("no plugin; pip install --no-deps lammps-jax-pjrt-cpu xla-cpu-pjrt")
     model = str(locate_model(given.model))
-    figures = [
-        measure(i, path, model, given.tokens, given.blocks) for i, path in enumerate(paths)
-    ]
+    figures = [measure(i, path, model, given.tokens, given.blocks) for i, path in enumerate(paths)]
     show(figures, given.json)
     slow = [figure for figure in figures if figure.ratio < AIM]
     for figure in slow:

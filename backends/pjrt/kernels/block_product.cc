@@ -47,6 +47,20 @@ constexpr int64_t kAhead = 12288;
 
 inline F32 splat(float x) { return x - F32{}; }
 inline F32 load(const float* p) { return *reinterpret_cast<const LooseF32*>(p); }
+#if !defined(__AVX2__)
+// Four bytes, each as the upper one of a lane: zeros are put below them, twice.
+inline I32 upper_bytes(const uint8_t* p) {
+  typedef uint8_t U8 __attribute__((vector_size(16)));
+  typedef uint16_t U16 __attribute__((vector_size(16)));
+  U8 v = {};
+  memcpy(&v, p, 4);
+  const U8 pairs = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+  const U16 twice = {0, 8, 1, 9, 2, 10, 3, 11};
+  const U16 halves = reinterpret_cast<U16>(__builtin_shuffle(U8{}, v, pairs));
+  return reinterpret_cast<I32>(__builtin_shuffle(U16{}, halves, twice));
+}
+#endif
+
 // kLanes bytes as numbers. The compiler's own conversion goes through scalar registers.
 inline I32 bytes(const uint8_t* p) {
 #if defined(__AVX512F__)
@@ -56,7 +70,8 @@ inline I32 bytes(const uint8_t* p) {
   return reinterpret_cast<I32>(
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 #else
-  return I32{p[0], p[1], p[2], p[3]};
+  typedef uint32_t U32 __attribute__((vector_size(16)));
+  return reinterpret_cast<I32>(reinterpret_cast<U32>(upper_bytes(p)) >> 24);
 #endif
 }
 inline I32 signed_bytes(const uint8_t* p) {
@@ -67,8 +82,7 @@ inline I32 signed_bytes(const uint8_t* p) {
   return reinterpret_cast<I32>(
       _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 #else
-  const auto number = [](uint8_t byte) { return static_cast<int8_t>(byte); };
-  return I32{number(p[0]), number(p[1]), number(p[2]), number(p[3])};
+  return upper_bytes(p) >> 24;
 #endif
 }
 inline F32 floats(I32 v) { return __builtin_convertvector(v, F32); }
