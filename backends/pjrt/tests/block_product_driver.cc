@@ -11,8 +11,8 @@
 #include <xmmintrin.h>
 #endif
 
+#include "../kernels/block_product.h"
 #include "anyhal/sdk/blocks.hpp"
-#include "backends/pjrt/kernels/block_product.h"
 
 namespace hal::pjrt {
 namespace {

@@ -10,10 +10,10 @@
 #include <functional>
 #include <string>
 
+#include "../custom_call.h"
+#include "../kernels/block_product.h"
+#include "../program.h"
 #include "anyhal/sdk/blocks.hpp"
-#include "backends/pjrt/custom_call.h"
-#include "backends/pjrt/kernels/block_product.h"
-#include "backends/pjrt/program.h"
 
 namespace hal::pjrt {
 namespace {
