@@ -31,7 +31,16 @@ void open_plugins(anyhal_self& self) {
   const anyhal_services& services = *self.services;
   self.build_id = "pjrt 0.1, " __VERSION__;
   const bool told = ANYHAL_HAS(&services, anyhal_services, setting) && services.setting != nullptr;
-  const char* list = told ? services.setting(services.context, "plugins") : nullptr;
+  const auto setting = [&](const char* name) {
+    return told ? services.setting(services.context, name) : nullptr;
+  };
+  const auto on = [&](const char* name) {
+    const char* value = setting(name);
+    return value == nullptr || std::strcmp(value, "off") != 0;
+  };
+  self.graphs = on("graphs");
+  self.custom_calls = on("custom_calls");
+  const char* list = setting("plugins");
   for (const std::string& path : paths_in(list)) {
     try {
       self.plugins.push_back(std::make_unique<Plugin>(path));

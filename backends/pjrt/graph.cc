@@ -1,10 +1,11 @@
 // Regions: a recorded list of calls as one program. What depends on constants alone is computed
 // once, at prepare; blocks that only the list knows are values of the program and nothing more.
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
 #include <map>
+#include <optional>
 
 #include "anyhal/sdk/host.hpp"
+#include "custom_call.h"
 #include "objects.h"
 #include "rows.h"
 #include "view.h"
@@ -14,6 +15,20 @@ namespace {
 
 using sdk::Failure;
 using sdk::operand;
+
+// Decoded weights can be many times larger than their formats: only where memory is plenty.
+bool may_fold(const Plugin& plugin, const anyhal_graph_desc& desc) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < desc.entry_count; ++i) {
+    const anyhal_graph_entry& entry = desc.entries[i];
+    if (entry.op == nullptr || entry.op->op != ANYHAL_OP_CAST) continue;
+    const anyhal_graph_value& value = desc.values[entry.values[0]];
+    if (value.kind == ANYHAL_VALUE_FIXED)
+      bytes += static_cast<uint64_t>(sdk::element_count(sdk::output(*entry.op))) *
+               bytes_of(sdk::output(*entry.op).dtype);
+  }
+  return plugin.host_memory() && bytes < sdk::host_bytes_total() / 4;
+}
 
 // A block and what is in it at this point of the list.
 struct Storage {
@@ -26,18 +41,27 @@ struct Storage {
   bool written = false;
   int64_t parameter = -1;  // of the step's program, and how it came in
   uint32_t dtype = 0;
+  uint32_t writes = 0;
+  // What a cast has decoded into it since it was last written: operands of that cast.
+  const anyhal_tensor_desc *packed = nullptr, *decoded = nullptr;
+  Storage* packed_in = nullptr;
+  uint32_t packed_writes = 0;
 };
 
 class Region {
  public:
-  Region(Plan& plan, const anyhal_graph_desc& desc, bool folds)
-      : plan_(plan), desc_(desc), folds_(folds) {
+  Region(Plan& plan, const anyhal_graph_desc& desc, const anyhal_self& self)
+      : plan_(plan),
+        desc_(desc),
+        services_(self.services),
+        folds_(may_fold(*plan.plugin, desc)),
+        packs_(self.custom_calls) {
     for (uint32_t i = 0; i < desc.value_count; ++i) add_value(desc.values[i]);
     plan.operands.resize(desc.binding_count);
   }
 
   void add(const anyhal_graph_entry& entry);
-  void finish(const anyhal_services* services);
+  void finish();
 
  private:
   void add_value(const anyhal_graph_value& value);
@@ -50,12 +74,16 @@ class Region {
   Value read(Storage& s, const anyhal_tensor_desc& t, bool in_constants);
   Value cross(const Value& value);
   void write(const anyhal_graph_entry& entry, Storage& s, const Value& value, bool in_constants);
+  std::optional<PackedWeights> packed_weights(const anyhal_graph_entry& entry);
+  void multiply_packed(const anyhal_graph_entry& entry, const PackedWeights& weights);
+  void note_decoded(const anyhal_graph_entry& entry);
   bool looked_at_before(const anyhal_graph_entry& entry);
-  void bake(const anyhal_services* services);
+  void bake();
 
   Plan& plan_;
   const anyhal_graph_desc& desc_;
-  bool folds_;
+  const anyhal_services* services_;
+  bool folds_, packs_;  // constants are computed once; weights may stay packed
   Text text_, constants_;
   std::map<uint64_t, Storage> storages_;
   std::vector<Block*> sources_;                    // arguments of the program of constants
@@ -174,6 +202,54 @@ void Region::write(const anyhal_graph_entry& entry, Storage& s, const Value& val
   s.now = write_view(in_constants ? constants_ : text_, t, before, value);
   s.constant = in_constants;
   s.written = true;
+  ++s.writes;
+  s.packed = nullptr;
+}
+
+// After a cast of a block format to f32: where the numbers in its output come from.
+void Region::note_decoded(const anyhal_graph_entry& entry) {
+  const anyhal_tensor_desc &from = operand(*entry.op, 0), &to = operand(*entry.op, 1);
+  if (!packs_ || entry.op->op != ANYHAL_OP_CAST || !sdk::kBlocks.has(from.dtype)) return;
+  if (to.dtype != ANYHAL_DTYPE_F32 || !present(to)) return;
+  Storage &s = storage(entry, 1), &source = storage(entry, 0);
+  s.packed = &from, s.decoded = &to, s.packed_in = &source, s.packed_writes = source.writes;
+}
+
+// The weights of a product of few rows with what a cast has just decoded, transposed.
+std::optional<PackedWeights> Region::packed_weights(const anyhal_graph_entry& entry) {
+  const anyhal_op_desc& op = *entry.op;
+  if (!packs_ || op.op != ANYHAL_OP_MATMUL || !present(operand(op, 1)) || !present(operand(op, 2)))
+    return {};
+  const Storage& s = storage(entry, 1);
+  if (s.packed == nullptr || s.packed_in->writes != s.packed_writes) return {};
+  const anyhal_tensor_desc &x = operand(op, 0), &w = operand(op, 1), &decoded = *s.decoded;
+  const uint32_t in = w.rank - 2, out = w.rank - 1;
+  int64_t rows = x.dims[in];
+  for (uint32_t d = 0; d < in; ++d) {
+    if (w.dims[d] != 1 && w.strides[d] != 0) return {};
+    rows *= x.dims[d];
+  }
+  const bool same = w.base_offset == decoded.base_offset && decoded.rank == 2 &&
+                    w.dims[in] == decoded.dims[1] && w.strides[in] == 1 &&
+                    decoded.strides[1] == 1 && w.dims[out] <= decoded.dims[0] &&
+                    (w.dims[out] == 1 || w.strides[out] == decoded.strides[0]);
+  if (w.dtype != ANYHAL_DTYPE_F32 || rows > kCustomRowsMax || !same) return {};
+  const Place place = place_of(*s.packed);
+  const int64_t block = place.dims[2], row = place.dims[1] * block;
+  PackedWeights found = {s.packed->dtype, w.dims[out], w.dims[in], place.first, place.strides[0]};
+  if (found.columns == 1) found.row_bytes = row;
+  if ((place.dims[1] != 1 && place.strides[1] != block) || found.row_bytes < row) return {};
+  if (!has_block_product(*plan_.plugin, services_)) return {};
+  return found;
+}
+
+void Region::multiply_packed(const anyhal_graph_entry& entry, const PackedWeights& weights) {
+  const anyhal_tensor_desc& out = operand(*entry.op, 2);
+  const Storage& s = storage(entry, 1);
+  const Value x = read(storage(entry, 0), operand(*entry.op, 0), false);
+  const Value product = block_product(text_, x, flat(*s.packed_in, *s.packed, false), weights);
+  write(entry, storage(entry, 2), text_.reshape(product, Dims(out.dims, out.dims + out.rank)),
+        false);
 }
 
 void Region::add(const anyhal_graph_entry& entry) {
@@ -184,6 +260,8 @@ void Region::add(const anyhal_graph_entry& entry) {
   if (op_table().find(op, answer) == nullptr)
     throw Failure(ANYHAL_STATUS_UNSUPPORTED, answer.reason, "%s", answer.why);
   const bool in_constants = folded(entry);
+  if (!in_constants)
+    if (const auto weights = packed_weights(entry)) return multiply_packed(entry, *weights);
   Text& text = in_constants ? constants_ : text_;
   const bool looked_at = looked_at_before(entry);
   std::vector<Value> inputs;
@@ -202,13 +280,14 @@ void Region::add(const anyhal_graph_entry& entry) {
   const Value value = lowering_of(op.op)(text, op, inputs);
   if (looked_at) text.forget_conditions(conditions);
   if (present(sdk::output(op))) write(entry, storage(entry, op.input_count), value, in_constants);
+  note_decoded(entry);
 }
 
 // Runs the program of constants, whose results live with the plan.
-void Region::bake(const anyhal_services* services) {
+void Region::bake() {
   if (made_.empty()) return;
   Plugin& plugin = *plan_.plugin;
-  const Executable program = compile_cached(plugin, constants_.str(), services);
+  const Executable program = compile_cached(plugin, constants_.str(), services_);
   std::vector<api::Buffer*> arguments, outputs(made_.size());
   for (Block* source : sources_) arguments.push_back(filled(*source));
   if (api::Error* error =
@@ -234,7 +313,7 @@ void Region::bake(const anyhal_services* services) {
                   static_cast<unsigned long long>(plan_.prepared.baked_bytes));
 }
 
-void Region::finish(const anyhal_services* services) {
+void Region::finish() {
   for (auto& [memory, s] : storages_) {
     if (s.kind != ANYHAL_VALUE_BINDING || !s.written) continue;
     Value last = s.now;
@@ -252,23 +331,9 @@ void Region::finish(const anyhal_services* services) {
     throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE, "nothing of it can be seen");
   plan_.conditions = text_.condition_count() != 0;
   if (plan_.conditions) text_.emit_conditions();
-  bake(services);
-  plan_.program = compile_cached(*plan_.plugin, text_.str(), services);
+  bake();
+  plan_.program = compile_cached(*plan_.plugin, text_.str(), services_);
   plan_.prepared.hidden_bytes += plan_.program.temp_bytes(*plan_.plugin);
-}
-
-// Decoded weights can be many times larger than their formats: only where memory is plenty.
-bool may_fold(const Plugin& plugin, const anyhal_graph_desc& desc) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < desc.entry_count; ++i) {
-    const anyhal_graph_entry& entry = desc.entries[i];
-    if (entry.op == nullptr || entry.op->op != ANYHAL_OP_CAST) continue;
-    const anyhal_graph_value& value = desc.values[entry.values[0]];
-    if (value.kind == ANYHAL_VALUE_FIXED)
-      bytes += static_cast<uint64_t>(sdk::element_count(sdk::output(*entry.op))) *
-               bytes_of(sdk::output(*entry.op).dtype);
-  }
-  return plugin.host_memory() && bytes < sdk::host_bytes_total() / 4;
 }
 
 }  // namespace
@@ -284,9 +349,7 @@ anyhal_status graph_prepare(anyhal_device* device, const anyhal_graph_desc* desc
     if (desc->mode != ANYHAL_GRAPH_COMPILE)
       throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE,
                     "graphs are compiled here, not recorded; replay the calls");
-    const anyhal_services& services = *device->self->services;
-    const char* graphs = services.setting(services.context, "graphs");
-    if (graphs != nullptr && std::strcmp(graphs, "off") == 0)
+    if (!device->self->graphs)
       throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_POLICY, "the setting graphs is off");
     auto plan = std::make_unique<Plan>();
     plan->plugin = device->plugin;
@@ -295,12 +358,12 @@ anyhal_status graph_prepare(anyhal_device* device, const anyhal_graph_desc* desc
     plan->prepared.flags = ANYHAL_PREPARED_CAPTURE_SAFE | ANYHAL_PREPARED_REBIND;
     plan->prepared.kernel = plan->kernel.c_str();
     plan->prepared.library = device->plugin->file().c_str();
-    Region region(*plan, *desc, may_fold(*device->plugin, *desc));
+    Region region(*plan, *desc, *device->self);
     for (uint32_t i = 0; i < desc->entry_count; ++i) {
       *out_failing_entry = i;
       region.add(desc->entries[i]);
     }
-    region.finish(device->self->services);
+    region.finish();
     *out_prepared = &plan->prepared;
     *out_plan = reinterpret_cast<anyhal_plan*>(plan.release());
     return ANYHAL_STATUS_OK;

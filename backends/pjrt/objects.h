@@ -138,6 +138,7 @@ struct anyhal_self {
   std::vector<std::unique_ptr<hal::pjrt::Plugin>> plugins;
   std::vector<anyhal_memory_kind> kinds;  // cells and staging
   std::string build_id;
+  bool graphs = true, custom_calls = true;  // settings
   std::mutex mutex;
 };
 

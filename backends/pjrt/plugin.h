@@ -16,7 +16,15 @@ namespace hal::pjrt {
 extern std::atomic<bool> g_forked;
 
 // What a test or a person may count, by the number of device_query(COUNTER).
-enum Counter : uint64_t { kLiveBuffers, kLivePrograms, kRuns, kCompiled, kLoaded, kCounters };
+enum Counter : uint64_t {
+  kLiveBuffers,
+  kLivePrograms,
+  kRuns,
+  kCompiled,
+  kLoaded,
+  kBlockProducts,  // custom calls
+  kCounters
+};
 extern std::atomic<uint64_t> g_counts[kCounters];
 inline void count(Counter what, uint64_t change = 1) {
   g_counts[what].fetch_add(change, std::memory_order_relaxed);
@@ -51,6 +59,8 @@ class Plugin {
   // Of the file's bytes, 32 hexadecimal digits; read once.
   const std::string& hash();
 
+  // What GetPjrtApi answered: one per image of the file in this process.
+  const api::Table* table() const { return table_; }
   api::Client* client() const { return client_; }
   api::Device* device() const { return device_; }
 

@@ -333,6 +333,15 @@ Value Text::dot(const Value& a, const Value& b, size_t batch_dims, uint32_t dtyp
               dtype, dims);
 }
 
+Value Text::custom_call(const char* name, const std::vector<Value>& operands,
+                        const std::string& numbers, uint32_t dtype, const Dims& dims) {
+  return emit("custom_call", operands,
+              std::string(" {call_target_name = \"") + name +
+                  "\", api_version = 4 : i32, backend_config = {numbers = array<i64: " + numbers +
+                  ">}}",
+              dtype, dims);
+}
+
 void Text::emit_conditions() {
   std::vector<Value> bytes;
   for (const Value& held : conditions_)

@@ -64,6 +64,9 @@ class Text {
   Value gather(const Value& x, const Value& positions, int64_t axis);
   Value scatter_add(const Value& x, const Value& positions, const Value& updates, int64_t axis);
   Value scatter_set(const Value& flat, const Value& positions, const Value& updates);
+  // A function that was registered with the plugin; `numbers` go along, as a list of i64.
+  Value custom_call(const char* name, const std::vector<Value>& operands,
+                    const std::string& numbers, uint32_t dtype, const Dims& dims);
   Value dot(const Value& a, const Value& b, size_t batch_dims, uint32_t dtype);
 
   // Notes a condition (0-d bool) without which the run is a failure of the caller's values.
