@@ -28,7 +28,7 @@ extern "C" {
 
 /* The contract is a draft: 0.N. The core loads only its own N until 1.0 is declared. */
 #define ANYHAL_ABI_MAJOR 0u
-#define ANYHAL_ABI_MINOR 2u
+#define ANYHAL_ABI_MINOR 3u
 #define ANYHAL_ABI_VERSION ((ANYHAL_ABI_MAJOR << 16) | ANYHAL_ABI_MINOR)
 
 /* Marks the one exported symbol of a backend. */

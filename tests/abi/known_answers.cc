@@ -39,7 +39,7 @@ void expect_invalid(const char* what, const Result& result) {
 void test_handshake(Host& host) {
   const uint32_t next = ANYHAL_ABI_VERSION + 1;
   CHECK(host.hello(next, next) == ANYHAL_STATUS_ABI_MISMATCH, "a newer core is refused");
-  CHECK(std::strstr(host.error.text, "0.2") != nullptr, "both versions are said: %s",
+  CHECK(std::strstr(host.error.text, "0.3") != nullptr, "both versions are said: %s",
         host.error.text);
   CHECK(host.hello(0, next) == ANYHAL_STATUS_OK && host.reply.chosen == ANYHAL_ABI_VERSION,
         "a core that loads more versions is fine");

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 INCLUDE = ROOT / "include"
 HEADER = (INCLUDE / "anyhal/backend.h").read_text()
-TABLE = Path(__file__).with_name("layout_0_2.c")
+TABLE = Path(__file__).with_name("layout_0_3.c")
 
 
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]

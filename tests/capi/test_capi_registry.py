@@ -218,7 +218,7 @@ def stranger(tmp_path: Path) -> tuple[Path, str]:
     library = tmp_path / "libanyhal_stranger.so"
     shutil.copy(package() / "backends/cpu_ref/libanyhal_cpu_ref.so", library)
     digest = hashlib.sha256(library.read_bytes()).hexdigest()
-    row = f"backend\tstranger\t0.2\tuncertified\tno\t99\t{digest}\t{library}\n"
+    row = f"backend\tstranger\t0.3\tuncertified\tno\t99\t{digest}\t{library}\n"
     return library, row
 
 
@@ -249,7 +249,7 @@ def test_a_tampered_library_is_refused_and_never_opened(
     ("change", "status", "reason", "words"),
     [
         (("uncertified", "quarantined"), "unsupported", "state", "quarantined"),
-        (("\t0.2\t", "\t0.9\t"), "abi_mismatch", "none", "contract 0.9"),
+        (("\t0.3\t", "\t0.9\t"), "abi_mismatch", "none", "contract 0.9"),
     ],
 )
 def test_what_must_not_be_opened_is_not(

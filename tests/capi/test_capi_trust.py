@@ -26,7 +26,7 @@ def select(build: Build, play: Play, file: Path, names: str, **environment: str)
 
 def row_of(library: Path, name: str) -> str:
     digest = hashlib.sha256(library.read_bytes()).hexdigest()
-    return f"backend\t{name}\t0.2\tuncertified\tno\t99\t{digest}\t{library}\n"
+    return f"backend\t{name}\t0.3\tuncertified\tno\t99\t{digest}\t{library}\n"
 
 
 def file_of(folder: Path, *rows: str) -> Path:

@@ -118,7 +118,7 @@ def test_version_names_core_contract_and_backends() -> None:
     done = anyhal("--version")
     assert done.returncode == 0, done.stderr
     first, core, abi, *backends = done.stdout.splitlines()
-    assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.2"
+    assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.3"
     named = {line.split()[1] for line in backends}
     assert named >= {"cpu", "cpu_ref", "cuda", "dayone", "opencl", "pjrt"}
     assert all("self-tested" in line for line in backends)

@@ -20,11 +20,11 @@ ROOT = HERE.parents[1]
 # case in tiny_backend.c -> stage, status, words that the sentence must have
 REFUSED = {
     "WRONG_ENTRY": ("entry", "abi_mismatch", ["exports no anyhal_backend_main"]),
-    "TOO_NEW": ("negotiate", "abi_mismatch", ["0.9", "0.2", "upgrade the core"]),
-    "TOO_OLD": ("negotiate", "abi_mismatch", ["0.0", "0.2", "upgrade the backend"]),
-    "CHOSE_NEWER": ("negotiate", "abi_mismatch", ["0.9", "0.2", "upgrade the core"]),
+    "TOO_NEW": ("negotiate", "abi_mismatch", ["0.9", "0.3", "upgrade the core"]),
+    "TOO_OLD": ("negotiate", "abi_mismatch", ["0.0", "0.3", "upgrade the backend"]),
+    "CHOSE_NEWER": ("negotiate", "abi_mismatch", ["0.9", "0.3", "upgrade the core"]),
     "ZERO_VERSION": ("negotiate", "abi_mismatch", ["0.0", "upgrade the backend"]),
-    "OTHER_RANGE": ("negotiate", "abi_mismatch", ["0.4", "0.9", "0.2"]),
+    "OTHER_RANGE": ("negotiate", "abi_mismatch", ["0.4", "0.9", "0.3"]),
     "SHORT_TABLE": ("fingerprint", "abi_mismatch", ["table", "bytes", "rebuild"]),
     "NULL_SLOT": ("fingerprint", "abi_mismatch", ["required slot op_enqueue"]),
     "NULL_QUEUE": ("fingerprint", "abi_mismatch", ["required slot queue_create"]),
@@ -43,7 +43,7 @@ REFUSED = {
     "ODD_STATUS": ("init", "unknown_status", ["unknown_status"]),
     "OWN_PREFIX": ("init", "not_found", [".so: no card; insert one"]),
     "STRANGE_BYTES": ("init", "not_found", ["card", "insert one"]),
-    "DISJOINT": ("negotiate", "abi_mismatch", ["0.4 to 0.9", "0.2", "upgrade the core"]),
+    "DISJOINT": ("negotiate", "abi_mismatch", ["0.4 to 0.9", "0.3", "upgrade the core"]),
 }
 REQUIRED = ["device_list", "device_open", "memory_alloc", "op_query", "op_prepare", "op_enqueue"]
 REQUIRED += ["release"]

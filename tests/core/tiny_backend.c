@@ -23,7 +23,7 @@
 #define MANY_DEVICES 15   /* says it has four thousand million */
 #define NO_KINDS 16       /* lists a device without memory */
 #define LONGER_TABLE 17   /* built with a header that has more slots */
-#define OTHER_RANGE 18    /* chooses 0.2 and says that it offers 0.4 to 0.9 */
+#define OTHER_RANGE 18    /* chooses 0.3 and says that it offers 0.4 to 0.9 */
 #define UNTERMINATED 19   /* an error text without its end */
 #define NO_REGISTRY 20    /* registry version 0 */
 #define ENDLESS_TEXT 21   /* device texts without their ends */
@@ -166,10 +166,10 @@ static void fill_table(void) {
 static anyhal_status say_no(anyhal_error* error) {
   if (CASE == TOO_NEW)
     return refuse(error, ANYHAL_STATUS_ABI_MISMATCH,
-                  "tiny: this backend speaks contract 0.9, the core 0.2; upgrade the core");
+                  "tiny: this backend speaks contract 0.9, the core 0.3; upgrade the core");
   if (CASE == TOO_OLD)
     return refuse(error, ANYHAL_STATUS_ABI_MISMATCH,
-                  "tiny: this backend speaks contract 0.0, the core 0.2; upgrade the backend");
+                  "tiny: this backend speaks contract 0.0, the core 0.3; upgrade the backend");
   if (CASE == ODD_STATUS) return (anyhal_status)4711;
   if (CASE == OWN_PREFIX)
     return refuse(error, ANYHAL_STATUS_NOT_FOUND, "opening on tiny:0: no card; insert one");

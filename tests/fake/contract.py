@@ -21,7 +21,7 @@ ADD, MULTIPLY = 1, 3
 DEVICE, MEMORY, QUEUE, PLAN = 1, 2, 3, 4
 DTYPES = {"float32": 1, "float64": 4, "int64": 5, "int32": 6, "bool": 13}
 NO_LIMIT = 2**64 - 1
-ABI = 2  # 0.2
+ABI = 3  # 0.3
 
 SLOTS = ["device_list", "device_open", "memory_alloc", "op_query", "op_prepare", "op_enqueue"]
 SLOTS += ["release", "queue_create", "queue_signal", "queue_wait", "host_wait", "queue_copy"]

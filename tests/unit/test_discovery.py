@@ -24,7 +24,7 @@ def elf(machine: int = MACHINE, tail: bytes = b"") -> bytes:
 
 def toml(name: str, extra: str = "") -> str:
     return (
-        f'name = "{name}"\nvendor = "tests"\nlibrary = "libanyhal_{name}.so"\nabi = "0.2"\n'
+        f'name = "{name}"\nvendor = "tests"\nlibrary = "libanyhal_{name}.so"\nabi = "0.3"\n'
         f'licence = "Apache-2.0"\nsummary = "made by a test"\nrank = 1\n{extra}'
     )
 
@@ -398,11 +398,11 @@ def test_a_variable_that_nothing_reads_is_refused(tmp_path: Path) -> None:
 def test_another_draft_of_the_contract_is_refused_before_opening(
     tmp_path: Path, version: str, who: str
 ) -> None:
-    make(tmp_path, "chip", toml("chip").replace('abi = "0.2"', f'abi = "{version}"'))
+    make(tmp_path, "chip", toml("chip").replace('abi = "0.3"', f'abi = "{version}"'))
     record = one(tmp_path)
     assert record.error is not None
     assert "refused at stage manifest" in record.error
-    assert f"draft {version}" in record.error and "this core has 0.2" in record.error
+    assert f"draft {version}" in record.error and "this core has 0.3" in record.error
     assert record.error.endswith(f"upgrade the {who}")
 
 

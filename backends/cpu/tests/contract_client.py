@@ -263,7 +263,7 @@ class Cpu:
         values = {name: c.create_string_buffer(text.encode()) for name, text in texts.items()}
         services.setting = SettingOf(lambda _, name: c.addressof(values[name]))
         settings = (Setting * 2)(*((name, v.value) for name, v in values.items()))
-        version = 2  # draft 0.2
+        version = 3  # draft 0.3
         hello = Hello(
             c.sizeof(Hello), 0, version, version, c.pointer(services), b"cpu", settings, 2
         )

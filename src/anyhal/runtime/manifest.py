@@ -16,7 +16,7 @@ from typing import Any
 from anyhal.runtime.small_file import read_small_file
 
 FILE_NAME = "backend.toml"
-CONTRACT = "0.2"  # the draft of include/anyhal/backend.h that this core speaks
+CONTRACT = "0.3"  # the draft of include/anyhal/backend.h that this core speaks
 MAX_BYTES = 64 * 1024  # a manifest is a page of text; more is not one
 MAX_RANK = 1 << 31  # what the registry file takes
 

@@ -1,4 +1,4 @@
-/* The layout of contract 0.2 as a checked table: compiling this file is the test.
+/* The layout of contract 0.3 as a checked table: compiling this file is the test.
  * SPDX-License-Identifier: Apache-2.0
  *
  * Sizes, offsets and numbers are what backends in the field were built with.
@@ -433,6 +433,7 @@ VALUE(ANYHAL_MEMORY_LAZY, 128);
 VALUE(ANYHAL_DEVICE_UNIFIED, 1);
 VALUE(ANYHAL_DEVICE_INTEGRATED, 2);
 VALUE(ANYHAL_DEVICE_DISPLAY_ONLY, 4);
+VALUE(ANYHAL_DEVICE_SIMULATED, 8);
 
 VALUE(ANYHAL_RECOVERY_NONE, 0);
 VALUE(ANYHAL_RECOVERY_PROCESS, 1);
