@@ -528,7 +528,7 @@ typedef struct anyhal_prepared {
   uint32_t size;
   uint32_t flags; /* ANYHAL_PREPARED_* */
   uint64_t workspace_bytes;
-  uint32_t workspace_alignment;
+  uint32_t workspace_alignment; /* at most 256, or the memory kind's base_alignment */
   uint32_t pack_count;
   const anyhal_pack* packs;
   uint64_t hidden_bytes;
@@ -990,7 +990,9 @@ struct anyhal_table {
   /* 19. Records or compiles a list of calls into one plan, launched by op_enqueue.
    *
    * Memory   as op_prepare. A launch's operands are the bindings, in number order; without REBIND
-   *          they equal the refs given here.
+   *          they equal the refs given here. Entries name no workspace: what they need is part of
+   *          the graph's own workspace_bytes, which every launch gives. Entries that come one after
+   *          another may share it, and launches do.
    * Order    touches no queue, so a failure spoils none.
    * Errors   UNSUPPORTED  *out_failing_entry names what could not be taken; the core tries the
    *                       other mode, then replays its own recording
