@@ -575,7 +575,7 @@ typedef struct anyhal_queue_state {
   uint32_t reserved;
   uint64_t completed;    /* highest signalled value reached */
   uint64_t failed_value; /* first value that will never be reached; 0 = none */
-  uint64_t failed_tag;   /* tag of the call that failed */
+  uint64_t failed_tag;   /* tag of the call that failed; 0 = not known which it was */
 } anyhal_queue_state;
 
 typedef struct anyhal_copy_region {
@@ -911,7 +911,8 @@ struct anyhal_table {
    *          OUT_OF_MEMORY     the same, for accepted work that found no memory: the in-place
    *                            operands of the failed call are lost
    *          INVALID_ARGUMENT  the same, with `state` saying so too, for values that only the
-   *                            device saw (an index out of range): the failed call wrote nothing
+   *                            device saw (an index out of range): the failed call, or the
+   *                            failed entry of a graph, wrote nothing
    * Required unless synchronous. Since 0.1. */
   anyhal_status (*host_wait)(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
                              anyhal_queue_state* state, anyhal_error* error);

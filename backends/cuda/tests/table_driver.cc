@@ -197,13 +197,23 @@ void bad_index(Host& h) {
   const anyhal_attrs_gather a = {sizeof a, 0, 0, 0};
   anyhal_plan* gather = h.plan(ANYHAL_OP_GATHER, {{8}, {2}, {2}}, &a, sizeof a, nullptr,
                                {ANYHAL_DTYPE_F32, ANYHAL_DTYPE_I64, ANYHAL_DTYPE_F32});
+  h.t->queue_fill(q, out.there, out.bytes, "\7", 1, h.clear());
   CHECK(h.enqueue(q, gather, {x.there, indices, out.there}, {0, 0}, 41) == ANYHAL_STATUS_OK, "%s",
         h.error.text);
-  CHECK(h.finish(q, 5) == ANYHAL_STATUS_EXECUTION_FAILED, "%d", h.status);
+  // A second one, whose queue has failed by then: the first is the one that is told.
+  CHECK(h.enqueue(q, gather, {x.there, indices, out.there}, {0, 0}, 42) == ANYHAL_STATUS_OK, "%s",
+        h.error.text);
+  h.copy(q, out.pinned, out.there, out.bytes);
+  CHECK(h.finish(q, 5) == ANYHAL_STATUS_INVALID_ARGUMENT, "%d", h.status);
   CHECK(std::strstr(h.error.text, "index -1 is outside [0, 8)") != nullptr, "%s", h.error.text);
-  CHECK(h.state.status == ANYHAL_STATUS_EXECUTION_FAILED && h.state.failed_value == 5 &&
+  CHECK(h.state.status == ANYHAL_STATUS_INVALID_ARGUMENT && h.state.failed_value == 5 &&
             h.state.failed_tag == 41 && h.state.completed == 0,
         "%u %llu", h.state.status, static_cast<unsigned long long>(h.state.failed_value));
+  CHECK(h.wait(q, 5) == ANYHAL_STATUS_INVALID_ARGUMENT, "again %d", h.status);
+  // Index 3 is good, and yet nothing was written.
+  CHECK(std::memcmp(out.host, "\7\7\7\7\7\7\7\7", 8) == 0, "%g %g", out.host[0], out.host[1]);
+  CHECK(h.enqueue(q, gather, {x.there, indices, out.there}) == ANYHAL_STATUS_EXECUTION_FAILED,
+        "dead");
   CHECK(h.copy(q, out.pinned, out.there, out.bytes) == ANYHAL_STATUS_EXECUTION_FAILED, "dead");
   CHECK(h.t->queue_signal(q, 6, h.clear()) == ANYHAL_STATUS_EXECUTION_FAILED, "dead");
   h.copy(healthy, x.there, x.pinned, x.bytes);
