@@ -79,6 +79,8 @@ def _device(fact: DeviceFact, rows: dict[str, list[dict[str, Any]]]) -> dict[str
         "memory_kinds": list(fact.memory_kinds),
         "state": fact.state,
         "own_threads": fact.own_threads,
+        "simulated": fact.simulated,
+        "note": fact.note,
     }
     if fact.name in rows:
         described["capabilities"] = rows[fact.name]
@@ -95,7 +97,7 @@ def _print_devices(facts: Facts) -> None:
     for ranked in rank_devices(facts):
         fact = ranked.device
         table.add_row(
-            *cells(fact.name, fact.state, fact.arch),
+            *cells(fact.name, fact.shown_state, fact.arch),
             f"{fact.memory_bytes / 2**30:.1f} GiB",
             escape(ranked.reason),
             style="bold" if ranked.reason.startswith("chosen") else None,

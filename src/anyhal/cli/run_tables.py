@@ -59,13 +59,13 @@ class DeviceRow:
     @classmethod
     def done(cls, place: Ranked, outcome: Outcome, identical: bool, first: bool) -> DeviceRow:
         device, generation = place.device, outcome.generation
+        rates = (generation.prefill_tokens_per_s, generation.decode_tokens_per_s)
         return cls(
             device.name,
             device.backend,
-            device.state,
+            device.shown_state,
             "the first" if first else "yes" if identical else "NO",
-            _rate(generation.prefill_tokens_per_s),
-            _rate(generation.decode_tokens_per_s),
+            *("-" if device.simulated else _rate(rate) for rate in rates),
             place.reason,
         )
 
@@ -73,7 +73,7 @@ class DeviceRow:
     def failed(cls, place: Ranked, error: Exception) -> DeviceRow:
         device = place.device
         why = f"{place.reason}; failed: {' '.join(str(error).split())}"
-        return cls(device.name, device.backend, device.state, "-", "-", "-", why)
+        return cls(device.name, device.backend, device.shown_state, "-", "-", "-", why)
 
 
 def _rate(value: float | None) -> str:

@@ -244,6 +244,7 @@ def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any
         ),
         own_threads=row["own_threads"],
         note="; ".join((*_simulated(row["name"]), *record.notes)),
+        simulated=bool(_simulated(row["name"])),
     )
 
 
