@@ -4,12 +4,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "concurrency.h"
 #include "everything.h"
+#include "queues.h"
 #include "table_host.h"
 
 namespace {
@@ -98,39 +98,6 @@ void graph(Host& h) {
   if (bytes != 0) h.release(workspace);
   h.release(q), h.release(second);
   a.end(h), b.end(h), product.end(h), sum.end(h), other.end(h);
-}
-
-// The callback gets the stream and the addresses, once and in order.
-void native(Host& h) {
-  Floats a(h, 16, 1);
-  anyhal_queue* q = h.queue();
-  struct Seen {
-    uint64_t stream, address;
-    uint32_t type;
-    int calls;
-  } seen = {};
-  const auto callback = [](void* argument, const anyhal_native_queue* given) {
-    auto& s = *static_cast<Seen*>(argument);
-    s = {given->handle, given->operands[0], given->type, s.calls + 1};
-    return ANYHAL_STATUS_OK;
-  };
-  const anyhal_native_operand operand = {a.there, ANYHAL_ACCESS_READ, 0};
-  h.status = h.t->queue_native(q, callback, &seen, &operand, 1, h.clear());
-  CHECK(h.status == ANYHAL_STATUS_OK && seen.calls == 1, "%s", h.error.text);
-  CHECK(seen.type == ANYHAL_NATIVE_CUDA_STREAM, "type %u", seen.type);
-  uint64_t handle = 0;
-  uint32_t type = 0, owned = 9;
-  h.t->native_handle(h.reply.self, ANYHAL_OBJECT_QUEUE, reinterpret_cast<uint64_t>(q), &handle,
-                     &type, &owned, h.clear());
-  CHECK(handle == seen.stream && owned == 0, "the queue's stream");
-  h.t->native_handle(h.reply.self, ANYHAL_OBJECT_MEMORY, a.there.memory, &handle, &type, &owned,
-                     h.clear());
-  CHECK(handle == seen.address, "the block's address");
-  const auto refuses = [](void*, const anyhal_native_queue*) { return ANYHAL_STATUS_CANCELLED; };
-  h.status = h.t->queue_native(q, refuses, nullptr, &operand, 1, h.clear());
-  CHECK(h.status == ANYHAL_STATUS_CANCELLED, "%d", h.status);
-  h.release(q);
-  a.end(h);
 }
 
 // PTX of somebody else's kernel: out[i] = x[i] * factor.
@@ -305,34 +272,6 @@ void peers(Host& h, const char* path) {
   CHECK(other.close() == ANYHAL_STATUS_OK, "%s", other.error.text);
 }
 
-// Producer and consumer on two queues, `rounds` times in one buffer: each value must arrive.
-void schedule(Host& h, int rounds) {
-  constexpr int64_t n = 512;
-  Floats x(h, n, 0), y(h, n, 0), one(h, n, 1);
-  anyhal_queue *producer = h.queue(), *consumer = h.queue();
-  anyhal_plan* add = h.binary(ANYHAL_BINARY_FN_ADD, n);
-  h.t->queue_fill(producer, x.there, x.bytes, "\0\0\0\0", 4, h.clear());
-  h.copy(producer, one.there, one.pinned, one.bytes);
-  std::mt19937 random(static_cast<unsigned>(rounds));
-  uint64_t produced = 0, consumed = 0;
-  for (int round = 1; round <= rounds; ++round) {
-    if (consumed != 0) h.t->queue_wait(producer, consumer, consumed, h.clear());
-    h.enqueue(producer, add, {x.there, one.there, x.there});
-    CHECK(h.status == ANYHAL_STATUS_OK, "%s", h.error.text);
-    h.t->queue_signal(producer, ++produced, h.clear());
-    h.t->queue_wait(consumer, producer, produced, h.clear());
-    h.copy(consumer, y.there, x.there, x.bytes);
-    h.copy(consumer, y.pinned, y.there, y.bytes);
-    h.t->queue_signal(consumer, ++consumed, h.clear());
-    if (random() % 3 != 0 && round != rounds) continue;
-    CHECK(h.wait(consumer, consumed) == ANYHAL_STATUS_OK, "%s", h.error.text);
-    const auto want = static_cast<float>(round);
-    CHECK(y.host[0] == want && y.host[n - 1] == want, "round %d: %g", round, y.host[0]);
-  }
-  h.release(add), h.release(producer), h.release(consumer);
-  x.end(h), y.end(h), one.end(h);
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -349,7 +288,8 @@ int main(int count, char** arguments) {
   }
   if (scenario == "round_trip") round_trip(h);
   if (scenario == "graph") graph(h);
-  if (scenario == "native") native(h);
+  if (scenario == "native") native(h), native_order(h);
+  if (scenario == "many_positions") many_positions(h);
   if (scenario == "module") module(h, arguments[3]);
   if (scenario == "bad_index") bad_index(h);
   if (scenario == "out_of_memory") out_of_memory(h);

@@ -31,8 +31,15 @@ def test_a_graph_is_replayed_with_new_values_operands_and_queue(scenario: Run) -
     assert report.calls["cuGraphExecUpdate_v2"] == 3
 
 
-def test_native_work_and_handles(scenario: Run) -> None:
-    scenario("native")
+@pytest.mark.parametrize("seed", [0, 8])
+def test_native_work_and_handles(scenario: Run, seed: int) -> None:
+    scenario("native", script=f"seed={seed}")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_positions_beyond_the_ring_of_events(scenario: Run, seed: int) -> None:
+    report = scenario("many_positions", script=f"seed={seed}")
+    assert report.calls["cuEventCreate"] <= 64 + 3
 
 
 def test_a_module_of_the_users(scenario: Run) -> None:
