@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simulated import ROOT, Report
+from simulated import ROOT, Double, Report
 
 import anyhal as hal
 from anyhal.conformance.cases import CASES, random_case
@@ -166,3 +166,28 @@ def test_recorded_calls_are_replayed_with_new_values(simulated: Any) -> None:
             x.set(np.full(64, value, np.float32))
             graph.launch()
             np.testing.assert_array_equal(y.numpy(), np.full(64, value * value + 1, np.float32))
+
+
+def test_the_model_on_every_device_has_the_same_tokens_and_names_the_double(
+    double: Double,
+) -> None:
+    pytest.importorskip("tokenizers", reason="the extra llm is not installed")
+    from anyhal.frontends.gguf.fetch import FetchError, locate_model
+
+    try:
+        locate_model("smollm2")
+    except FetchError as error:
+        pytest.skip(f"the model is not here: {error}")
+    command = ["-c", "from anyhal_command import main; main()", "run", "smollm2", "The capital of"]
+    command += ["--raw", "--max-tokens", "4", "--every-device"]
+    done = double.run(sys.executable, *command, timeout=300, COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    rows = [
+        [cell.strip() for cell in line.strip("│ ").split("│")]
+        for line in done.stdout.splitlines()
+        if line.startswith("│")
+    ]
+    (ours,) = [row for row in rows if row[0] == "cuda:0"]
+    assert "simulated" in ours[2] and ours[4:6] == ["-", "-"]  # no figure of it
+    assert {row[3] for row in rows} == {"the first", "yes"} and len(rows) >= 4
+    assert "cuda:0" in {row[0] for row in rows} and double.report().violations == []
