@@ -24,8 +24,8 @@ Graph::~Graph() {
 }
 
 void Graph::forget() {
-  // A launch stamps the operands of its calls, and a region's its bindings; all else that they touch
-  // is in use until they are over.
+  // A launch stamps the operands of its calls, and a region's its bindings; all else that they
+  // touch is in use until they are over.
   const auto in_use = [&](Buffer* b) {
     std::lock_guard guard(b->uses);
     b->read.push_back({queue, queue->submitted});
@@ -157,8 +157,7 @@ void Graph::launch() {
                 ANYHAL_REASON_CAPTURE);
   if (!ended_)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
-                "the graph on " + queue->device->name +
-                    " holds no whole recording; record another",
+                "the graph on " + queue->device->name + " holds no whole recording; record another",
                 ANYHAL_REASON_CAPTURE);
   if (queue->capture)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,

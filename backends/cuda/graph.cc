@@ -34,10 +34,9 @@ class GraphPlan final : public Plan {
   ~GraphPlan() override = default;
 
   void add(const anyhal_graph_entry& entry) {
-    Entry made = {entry.kind,  reinterpret_cast<Plan*>(entry.plan),
-                  {},          entry.bytes,
-                  0,           entry.data,
-                  entry.callback};
+    Entry made = {
+        entry.kind,    reinterpret_cast<Plan*>(entry.plan), {}, entry.bytes, 0, entry.data,
+        entry.callback};
     made.values.assign(entry.values, entry.values + entry.value_count);
     for (uint32_t value : made.values)
       if (value >= values_.size()) refuse("an entry names no value of the graph; correct it");

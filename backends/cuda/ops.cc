@@ -47,7 +47,8 @@ const sdk::OpTable& table_of(const Self& self) {
 
 // ------------------------------------------------------------------------------------ plans
 
-// One structure, one kernel. `Params` has side[k].data for each of `count` operands from `first` on.
+// One structure, one kernel. `Params` has side[k].data for each of `count` operands from `first`
+// on.
 template <class Params>
 class KernelPlan final : public Plan {
  public:

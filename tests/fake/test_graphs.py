@@ -168,9 +168,7 @@ def test_outputs_in_blocks_of_other_sizes_have_other_plans(fake: Fake) -> None:
 
 @pytest.mark.parametrize("workspace", ["", "; workspace=16KiB"])
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_launch_reads_stays_until_it_is_over(
-    fake: Fake, form: str, workspace: str
-) -> None:
+def test_what_a_launch_reads_stays_until_it_is_over(fake: Fake, form: str, workspace: str) -> None:
     """The fake runs a queue's work when somebody waits for that queue: the other one goes first."""
     device = fake("mode=async; delay=30ms" + FORMS[form] + workspace)
     x = hal.asarray(np.ones(4096, np.float32), device=device)

@@ -73,7 +73,7 @@ struct Map {
   unsigned char value[kSides][8];
   long long axis_stride;  // gather: of the operand, in units
   long long limit;        // indices: of the axis
-  long long pair[2];             // cast of packed integers: how far the second of a pair is
+  long long pair[2];      // cast of packed integers: how far the second of a pair is
   KernelFault* fault;
   unsigned long long tag;
 };

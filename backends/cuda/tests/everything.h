@@ -167,8 +167,8 @@ class Everything {
       if (plan) keep(h.release(plan));
     for (anyhal_queue* one : {q, q2})
       if (one) keep(h.release(one));
-    for (anyhal_ref ref : {workspace, large, a.pinned, a.there, b.pinned, b.there, out.pinned,
-                           out.there})
+    for (anyhal_ref ref :
+         {workspace, large, a.pinned, a.there, b.pinned, b.there, out.pinned, out.there})
       if (ref.memory) keep(h.release(ref));
     keep(h.close());
   }

@@ -49,14 +49,14 @@ inline void native_order(Host& h) {
   Floats x(h, n, 1), y(h, n, 0);
   anyhal_queue* q = h.queue();
   anyhal_plan* add = h.binary(ANYHAL_BINARY_FN_ADD, n);
-  void* library = dlopen((std::string(given("ANYHAL_CUDA_DRIVER")) + "/libcuda.so.1").c_str(),
-                         RTLD_NOW);
+  void* library =
+      dlopen((std::string(given("ANYHAL_CUDA_DRIVER")) + "/libcuda.so.1").c_str(), RTLD_NOW);
   if (library == nullptr) library = dlopen("libcuda.so.1", RTLD_NOW);
   using Copy = int (*)(uint64_t to, uint64_t from, size_t bytes, void* stream);
   static const auto copy = reinterpret_cast<Copy>(dlsym(library, "cuMemcpyAsync"));
   const auto callback = [](void*, const anyhal_native_queue* given) {
-    const int code = copy(given->operands[1], given->operands[0], n * 4,
-                          reinterpret_cast<void*>(given->handle));
+    const int code =
+        copy(given->operands[1], given->operands[0], n * 4, reinterpret_cast<void*>(given->handle));
     return code == 0 ? ANYHAL_STATUS_OK : ANYHAL_STATUS_EXECUTION_FAILED;
   };
   const anyhal_native_operand operands[] = {{x.there, ANYHAL_ACCESS_READ, 0},

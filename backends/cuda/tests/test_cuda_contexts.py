@@ -13,7 +13,8 @@ driver = ctypes.CDLL(os.environ["ANYHAL_CUDA_DRIVER"] + "/libcuda.so.1")
 
 def context_of(number):
     context = ctypes.c_void_p()
-    assert driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) == 0
+    assert driver.cuInit(0) == 0
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) == 0
     return context.value
 
 def current():
@@ -60,7 +61,8 @@ work("cuda:0", 2)
 assert current() == theirs
 work("cuda:1", 3)
 assert current() == theirs
-try: hal.take(hal.ones((4,), device="cuda:0"), hal.asarray(np.array([9]), device="cuda:0"), axis=0).numpy()
+bad = hal.asarray(np.array([9]), device="cuda:0")
+try: hal.take(hal.ones((4,), device="cuda:0"), bad, axis=0).numpy()
 except hal.InvalidArgumentError: pass
 assert current() == theirs, "after a failure"
 become(None)

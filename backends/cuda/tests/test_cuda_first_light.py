@@ -28,7 +28,11 @@ def test_the_rehearsal_passes_and_quotes_no_speed(double: Double, tmp_path: Path
     document = json.loads(out.read_text())
     steps = document["steps"]
     assert list(steps) == ["devices", "primitives", "table", "model", "gemm"]
-    assert "test double" in document["simulated"] and steps["devices"]["simulated"] and steps["primitives"]["cases"] > 1000
+    assert (
+        "test double" in document["simulated"]
+        and steps["devices"]["simulated"]
+        and steps["primitives"]["cases"] > 1000
+    )
     assert len(steps["model"]["tokens"]) == 3  # those of the float64 oracle
     assert "tflops" not in out.read_text() and "per_s" not in out.read_text()
 

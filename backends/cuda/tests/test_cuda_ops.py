@@ -127,7 +127,7 @@ def test_a_bad_index_is_the_callers_mistake_and_costs_no_input(
         # Nothing is waited for before the failure, so only the call's number says what is good.
         x = hal.asarray(np.arange(8, dtype=np.float32))
         bad = op(x, hal.asarray(np.array(at)))
-        with pytest.raises(hal.InvalidArgumentError, match=rf"index (9|-1) is outside \[0, 8\)"):
+        with pytest.raises(hal.InvalidArgumentError, match=r"index (9|-1) is outside \[0, 8\)"):
             bad.numpy()
         np.testing.assert_array_equal(x.numpy(), np.arange(8))
         good = gathers(x, hal.asarray(np.array([7])))  # the queue was made anew

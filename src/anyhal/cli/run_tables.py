@@ -59,13 +59,14 @@ class DeviceRow:
     @classmethod
     def done(cls, place: Ranked, outcome: Outcome, identical: bool, first: bool) -> DeviceRow:
         device, generation = place.device, outcome.generation
-        rates = (generation.prefill_tokens_per_s, generation.decode_tokens_per_s)
+        untold = device.simulated
         return cls(
             device.name,
             device.backend,
             device.shown_state,
             "the first" if first else "yes" if identical else "NO",
-            *("-" if device.simulated else _rate(rate) for rate in rates),
+            _rate(None if untold else generation.prefill_tokens_per_s),
+            _rate(None if untold else generation.decode_tokens_per_s),
             place.reason,
         )
 

@@ -322,9 +322,8 @@ DOUBLE_EXPORT cublasStatus cublasLtMatmul(cublasLtHandle, cublasLtMatmulDesc des
   if (algo == nullptr || algo->data[0] != 42 || (workspace_bytes != 0 && workspace == nullptr) ||
       reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
     return CUBLAS_STATUS_INVALID_VALUE;
-  auto* p =
-      new Product{{*a_layout, a}, {*b_layout, b}, {*d_layout, d},     desc->a,  desc->b,
-                  desc->compute,  algo->data[1] != 0, workspace, workspace_bytes};
+  auto* p = new Product{{*a_layout, a}, {*b_layout, b},     {*d_layout, d}, desc->a,        desc->b,
+                        desc->compute,  algo->data[1] != 0, workspace,      workspace_bytes};
   const int code = cuda_double_put(stream, "cublasLtMatmul", run_product, p,
                                    [](void* q) { delete static_cast<Product*>(q); });
   return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
