@@ -24,12 +24,16 @@ Graph::~Graph() {
 }
 
 void Graph::forget() {
-  // A launch of a region stamps its bindings; all else that it touches is in use until it is over.
-  if (region_.plan && launched_ && !queue->device->synchronous)
-    for (Buffer* b : held_) {
-      std::lock_guard guard(b->uses);
-      b->read.push_back({queue, queue->submitted});
-    }
+  // A launch stamps the operands of its calls, and a region's its bindings; all else that they
+  // touch is in use until they are over.
+  const auto in_use = [&](Buffer* b) {
+    std::lock_guard guard(b->uses);
+    b->read.push_back({queue, queue->submitted});
+  };
+  if (launched_ && !queue->device->synchronous) {
+    if (plan_workspace_) in_use(plan_workspace_);
+    if (region_.plan) std::for_each(held_.begin(), held_.end(), in_use);
+  }
   for (const Step& step : nodes_) release(step.plan);
   for (Buffer* b : held_) release(b);
   for (Buffer* b : workspaces_) release(b);
@@ -86,11 +90,32 @@ void Graph::stop() {
   written_.clear();
 }
 
+// What is refused here leaves an empty graph, which cannot be launched.
 void Graph::end() {
   stop();
+  try {
+    hand_over();
+    give_workspace();
+    make_calls();
+  } catch (...) {
+    forget();
+    throw;
+  }
+  ended_ = !nodes_.empty();
+}
+
+// One block for as long as the graph lives: calls that run one after another share it.
+void Graph::give_workspace() {
+  const uint64_t bytes = region_.plan ? region_.plan->workspace_bytes : plan_workspace_bytes_;
+  if (!bytes) return;
+  plan_workspace_ = queue->device->memory.alloc(bytes, ANYHAL_PURPOSE_ARENA, queue);
+  if (region_.plan)
+    region_.call.workspace = ref_of(*queue->device, {data_of(*plan_workspace_), plan_workspace_});
+}
+
+void Graph::make_calls() {
   Device& device = *queue->device;
-  if (plan_workspace_bytes_)
-    plan_workspace_ = device.memory.alloc(plan_workspace_bytes_, ANYHAL_PURPOSE_ARENA, queue);
+  if (region_.plan) return;
   for (const Operand& o : operands_) refs_.push_back(ref_of(device, o));
   for (const Step& step : nodes_) {
     anyhal_call call{};
@@ -102,7 +127,6 @@ void Graph::end() {
       call.workspace = ref_of(device, {data_of(*plan_workspace_), plan_workspace_});
     calls_.push_back(call);
   }
-  hand_over();
 }
 
 // Whatever only this recording knows need not exist between the calls of a compiled graph.
@@ -130,6 +154,10 @@ void Graph::launch() {
   if (capturing)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
                 "the graph on " + queue->device->name + " is still being captured; end it first",
+                ANYHAL_REASON_CAPTURE);
+  if (!ended_)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "the graph on " + queue->device->name + " holds no whole recording; record another",
                 ANYHAL_REASON_CAPTURE);
   if (queue->capture)
     throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,

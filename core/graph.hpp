@@ -40,9 +40,11 @@ struct HAL_API Graph {
     Plan* plan;
     uint32_t first, count;
   };
-  bool launched_ = false;
+  bool ended_ = false, launched_ = false;
   void forget();
   void stop();
+  void give_workspace();
+  void make_calls();
   void launch_ordered();
   void hand_over();
 
@@ -53,7 +55,7 @@ struct HAL_API Graph {
   std::vector<Buffer*> held_;
   std::vector<Buffer*> written_;  // by what was captured, until the capture ends; all held
   std::vector<Buffer*> workspaces_;
-  Buffer* plan_workspace_ = nullptr;
+  Buffer* plan_workspace_ = nullptr;  // of the region, or of each replayed call
   uint64_t plan_workspace_bytes_ = 0;
   Region region_;
 };

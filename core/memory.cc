@@ -144,9 +144,11 @@ Buffer* Memory::carve(Pool& pool, int size_class, uint64_t bytes, uint32_t purpo
   b->size_class = size_class, b->bytes = bytes, b->purpose = purpose, b->device = device_;
   b->memory = pool.slab_memory, b->offset = pool.slab_used;
   b->host = pool.slab_host ? pool.slab_host + pool.slab_used : nullptr;
-  pool.slab_used += round_up(
-      bytes,
-      std::max<uint64_t>(kSmallAlignment, device_->kinds[device_->compute_kind].offset_alignment));
+  // What a plan gets as its workspace is aligned as plans may ask.
+  const bool workspace = purpose == ANYHAL_PURPOSE_WORKSPACE || purpose == ANYHAL_PURPOSE_ARENA;
+  pool.slab_used +=
+      round_up(bytes, std::max<uint64_t>(workspace ? kAlignment : kSmallAlignment,
+                                         device_->kinds[device_->compute_kind].offset_alignment));
   return b;
 }
 

@@ -126,7 +126,6 @@ std::string obstacle(const Device& device, const std::vector<Recorded>& calls) {
   if (calls.empty()) return "nothing was recorded";
   for (const Recorded& call : calls) {
     if (!call.plan->capture_safe) return call.plan->label() + " is not capture-safe";
-    if (call.plan->workspace_bytes) return call.plan->label() + " needs a workspace";
     if (!call.plan->desc) return call.plan->label() + " was prepared without its description";
   }
   return "";
@@ -137,6 +136,7 @@ Plan* adopt(Device& device, const Listing& list, anyhal_plan* handle,
   auto* plan = new Plan;
   plan->device = &device, plan->handle = handle, plan->enqueue = device.table->op_enqueue;
   plan->operand_count = uint32_t(list.bindings().size()), plan->input_count = list.read_only();
+  plan->workspace_bytes = prepared.workspace_bytes;
   plan->op_name = "graph", plan->called = std::string("the graph (") + form + ")";
   plan->kernel = prepared.kernel ? prepared.kernel : "";
   plan->library = prepared.library ? prepared.library : "";
@@ -170,8 +170,8 @@ Plan* attempt(Device& device, const Listing& list, anyhal_graph_mode mode, const
                                             ": the backend gave no full `prepared` record; report "
                                             "this to its vendor");
   Plan* plan = adopt(device, list, handle, *prepared, form);
-  if (!prepared->workspace_bytes && !(prepared->flags & ANYHAL_PREPARED_PINS_MEMORY)) return plan;
-  why += (why.empty() ? "" : "; ") + std::string(form) + ": it wants a workspace or pins memory";
+  if (!(prepared->flags & ANYHAL_PREPARED_PINS_MEMORY)) return plan;
+  why += (why.empty() ? "" : "; ") + std::string(form) + ": it pins memory";
   release(plan);
   return nullptr;
 }

@@ -16,7 +16,7 @@ struct Recorded {
 };
 
 // How a backend took a recording. Without a plan it did not, and `why` says so; the core then
-// replays its own list.
+// replays its own list. The workspace that the plan wants is the owner's to give with `call`.
 struct Region {
   Plan* plan = nullptr;
   const char* form = "replayed";  // "compiled", "recorded"

@@ -10,6 +10,9 @@ namespace hal::cuda {
 namespace {
 
 const char* setting(const anyhal_hello& hello, const char* name) {
+  // Asking tells the core that the name is known.
+  if (hello.services != nullptr && hello.services->setting != nullptr)
+    return hello.services->setting(hello.services->context, name);
   for (uint32_t i = 0; i < hello.setting_count; ++i)
     if (std::strcmp(hello.settings[i].name, name) == 0 && hello.settings[i].value[0] != 0)
       return hello.settings[i].value;
@@ -46,7 +49,8 @@ void find_cublaslt(const anyhal_hello& hello, Self& self) {
   std::string why;
   void* library = nullptr;
   const char* driver = setting(hello, "driver");
-  const char* place = driver != nullptr && is_folder(driver) ? driver : setting(hello, "cublaslt");
+  const char* wheel = setting(hello, "cublaslt");
+  const char* place = driver != nullptr && is_folder(driver) ? driver : wheel;
   for (const char* file : {"libcublasLt.so.13", "libcublasLt.so.12"})
     if (library == nullptr) library = open_library(place, file, &why);
   self.blas_missing = library == nullptr ? why : load_cublaslt(library, &self.blas);

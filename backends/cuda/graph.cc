@@ -9,7 +9,7 @@ struct Entry {
   uint32_t kind;
   Plan* plan;
   std::vector<uint32_t> values;
-  uint64_t tag, bytes;
+  uint64_t bytes;
   uint32_t pattern;
   void* argument;
   anyhal_native_fn callback;
@@ -34,10 +34,9 @@ class GraphPlan final : public Plan {
   ~GraphPlan() override = default;
 
   void add(const anyhal_graph_entry& entry) {
-    Entry made = {entry.kind,  reinterpret_cast<Plan*>(entry.plan),
-                  {},          entry.tag,
-                  entry.bytes, 0,
-                  entry.data,  entry.callback};
+    Entry made = {
+        entry.kind,    reinterpret_cast<Plan*>(entry.plan), {}, entry.bytes, 0, entry.data,
+        entry.callback};
     made.values.assign(entry.values, entry.values + entry.value_count);
     for (uint32_t value : made.values)
       if (value >= values_.size()) refuse("an entry names no value of the graph; correct it");
@@ -118,9 +117,10 @@ class GraphPlan final : public Plan {
   void put(const Entry& entry, CUdeviceptr workspace, KernelFault* fault) {
     refs_.clear();
     for (uint32_t value : entry.values) refs_.push_back(ref_of(value));
+    constexpr uint64_t kUnknown = 0;  // which launch it will be
     switch (entry.kind) {
       case ANYHAL_ENTRY_OP:
-        return entry.plan->run({stream_, refs_.data(), nullptr, 0, workspace, entry.tag, fault});
+        return entry.plan->run({stream_, refs_.data(), nullptr, 0, workspace, kUnknown, fault});
       case ANYHAL_ENTRY_COPY:
         return copy(device_, stream_, refs_[0], refs_[1], entry.bytes);
       case ANYHAL_ENTRY_FILL:

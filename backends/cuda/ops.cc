@@ -47,24 +47,27 @@ const sdk::OpTable& table_of(const Self& self) {
 
 // ------------------------------------------------------------------------------------ plans
 
-// One structure, one kernel. `Params` has side[k].data, which operand operand_[k] fills.
+// One structure, one kernel. `Params` has side[k].data for each of `count` operands from `first`
+// on.
 template <class Params>
 class KernelPlan final : public Plan {
  public:
-  KernelPlan(Device& device, const Desc& desc, const char* op, const char* entry)
+  KernelPlan(Device& device, const Desc& desc, const char* op, const char* entry,
+             uint32_t first = 0, uint32_t count = 0)
       : Plan(device), function_(kernel_of(device, op, entry)) {
-    operand_count = desc.operand_count;
+    operand_count = count != 0 ? count : desc.operand_count;
     prepared.flags = ANYHAL_PREPARED_CAPTURE_SAFE;
     prepared.kernel = entry;
-    for (uint32_t i = 0; i < desc.operand_count; ++i)
-      inline_ |= (sdk::operand(desc, i).flags & ANYHAL_TENSOR_INLINE) != 0 ? 1u << i : 0;
+    for (uint32_t i = 0; i < operand_count; ++i)
+      if ((sdk::operand(desc, first + i).flags & ANYHAL_TENSOR_INLINE) != 0) inline_ |= 1u << i;
   }
 
   void run(const Site& site) override {
     if (threads_ == 0) return;
     Params p = params;
     for (uint32_t i = 0; i < operand_count; ++i) place(p, i, site.operands[i]);
-    if constexpr (requires { p.fault; }) p.fault = site.fault, p.tag = site.tag;
+    if constexpr (requires { p.fault; }) p.fault = site.fault;
+    if constexpr (requires { p.tag; }) p.tag = site.tag;
     launch(device_, function_, threads_, kBlock, site.stream, &p);
   }
 
@@ -102,6 +105,35 @@ class KernelPlan final : public Plan {
 };
 
 int32_t number(uint32_t dtype) { return static_cast<int32_t>(dtype); }
+
+// A kernel that uses the positions in operand 1, behind one that looks whether all are inside: when
+// one is not, the second writes nothing.
+class IndexedPlan final : public Plan {
+ public:
+  IndexedPlan(Device& device, const Desc& desc, int64_t limit, std::unique_ptr<Plan> use)
+      : Plan(device), look_(device, desc, "indices", "anyhal_indices", 1, 1), use_(std::move(use)) {
+    operand_count = desc.operand_count;
+    prepared = use_->prepared;
+    Map& p = look_.params;
+    const Tensor& indices = sdk::operand(desc, 1);
+    p.index_dtype = number(indices.dtype);
+    p.limit = limit;
+    WalkMaker walk(&p.walk, p.side, 1);
+    for (uint32_t d = 0; d < indices.rank; ++d) walk.add(indices.dims[d], {indices.strides[d]});
+    look_.threads(p.walk.count);
+  }
+
+  void run(const Site& site) override {
+    Site look = site;
+    look.operands = site.operands + 1;
+    look_.run(look);
+    use_->run(site);
+  }
+
+ private:
+  KernelPlan<Map> look_;
+  std::unique_ptr<Plan> use_;
+};
 
 // Elementwise ops, copies among them: all operands walk the output's dims.
 std::unique_ptr<Plan> map_plan(Device& device, const Desc& desc, const char* op, const char* entry,
@@ -206,7 +238,6 @@ std::unique_ptr<Plan> gather_plan(Device& device, const Desc& desc) {
   p.bytes = static_cast<int>(sdk::dtype_facts(x.dtype).block_bytes);
   p.index_dtype = number(indices.dtype);
   p.axis_stride = x.strides[axis];
-  p.limit = x.dims[axis];
   WalkMaker walk(&p.walk, p.side, 3);
   for (uint32_t d = 0; d < out.rank; ++d) {
     const bool indexed = d >= axis && d < axis + indices.rank;
@@ -215,7 +246,7 @@ std::unique_ptr<Plan> gather_plan(Device& device, const Desc& desc) {
                                   indexed ? indices.strides[d - axis] : 0, out.strides[d]});
   }
   plan->threads(p.walk.count);
-  return plan;
+  return std::make_unique<IndexedPlan>(device, desc, x.dims[axis], std::move(plan));
 }
 
 std::unique_ptr<Plan> scatter_plan(Device& device, const Desc& desc) {
@@ -227,7 +258,6 @@ std::unique_ptr<Plan> scatter_plan(Device& device, const Desc& desc) {
   const auto axis = static_cast<uint32_t>(sdk::attributes<anyhal_attrs_scatter_add>(desc).axis);
   p.dtype = number(target.dtype);
   p.index_dtype = number(indices.dtype);
-  p.limit = target.dims[axis];
   WalkMaker walk(&p.walk, p.side, 4), list(&p.list, p.list_side, 2);
   for (uint32_t d = 0; d < out.rank; ++d) {
     const uint32_t from = d < axis ? d : d + indices.rank - 1;
@@ -237,7 +267,7 @@ std::unique_ptr<Plan> scatter_plan(Device& device, const Desc& desc) {
   for (uint32_t d = 0; d < indices.rank; ++d)
     list.add(indices.dims[d], {indices.strides[d], updates.strides[axis + d]});
   plan->threads(p.walk.count);
-  return plan;
+  return std::make_unique<IndexedPlan>(device, desc, target.dims[axis], std::move(plan));
 }
 
 std::unique_ptr<Plan> kernel_product(Device& device, const Desc& desc) {

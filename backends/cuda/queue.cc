@@ -21,7 +21,7 @@ void advance(Queue& queue) {
     // Kernels write their fault before the event; read it before calling the position reached.
     const volatile KernelFault* fault = queue.fault();
     if (fault->raised != 0) {
-      queue.status = ANYHAL_STATUS_EXECUTION_FAILED;
+      queue.status = ANYHAL_STATUS_INVALID_ARGUMENT;
       queue.failed_value = mark.value;
       queue.failed_tag = fault->tag;
       queue.failure = "index " + std::to_string(fault->index) + " is outside [0, " +
@@ -121,8 +121,9 @@ void give_fault(Device& device, uint32_t slot) {
 void require_live(Queue& queue) {
   queue.device->admit();
   std::unique_lock lock(queue.mutex);
+  // What killed it is the waiter's to hear; a call that comes later has done nothing wrong.
   if (queue.status != ANYHAL_STATUS_OK)
-    throw Fault(queue.status, ANYHAL_REASON_NONE, 0, queue.failure);
+    throw Fault(ANYHAL_STATUS_EXECUTION_FAILED, ANYHAL_REASON_NONE, 0, queue.failure);
 }
 
 void end_queue(Queue* queue, bool abandon) {

@@ -76,6 +76,7 @@ struct Item {
   Plan* plan = nullptr;
   std::vector<Operand> operands;
   std::vector<Region> regions;
+  Operand workspace;  // of a run
   uint8_t pattern[4] = {};
   uint32_t pattern_bytes = 0;
   uint64_t value = 0;       // signal and wait
@@ -185,7 +186,8 @@ void execute(Device& device, Item& item);
 int64_t now_ns();
 
 // plan.cc
-void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands);
+void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands,
+              const Operand& workspace);
 std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& call);
 
 uint64_t span_of(const anyhal_tensor_desc& desc);  // bytes from the first to the last element

@@ -1,5 +1,6 @@
 // Graphs and kernels of the fake backend: a list of calls as one plan, a byte copy as a kernel.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstring>
 
 #include "device.hh"
@@ -56,7 +57,6 @@ Plan::Step op_step(Device& device, const anyhal_graph_desc& desc, const anyhal_g
   require_alive(instance, plan, ANYHAL_OBJECT_PLAN);
   if (plan->type == Plan::kOp && instance.script.unsafe.contains(plan->op.op))
     refuse(ANYHAL_REASON_CAPTURE, std::string(op_name(plan->op.op)) + " is not capture-safe");
-  if (plan->workspace != 0) refuse(ANYHAL_REASON_WORKSPACE, "a recorded call has no workspace");
   Plan::Step step;
   step.item.plan = plan;
   step.item.tag = entry.tag;
@@ -144,7 +144,11 @@ anyhal_status graph_prepare(anyhal_device* handle, const anyhal_graph_desc* desc
       *out_failing_entry = i;
       if (compiles) check_described(*device.instance, *desc, desc->entries[i]);
       plan->steps.push_back(step_of(device, *desc, desc->entries[i]));
+      const Plan* part = plan->steps.back().item.plan;
+      if (part != nullptr) plan->workspace = std::max(plan->workspace, part->workspace);
     }
+    plan->prepared.workspace_bytes = plan->workspace;
+    plan->prepared.workspace_alignment = 256;
     if (compiles) take_intermediates(device, *desc, *plan);
     plan->prepared.flags = device.instance->script.rebind ? ANYHAL_PREPARED_REBIND : 0;
     plan->prepared.kernel = "graph";

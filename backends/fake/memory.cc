@@ -12,8 +12,8 @@ namespace {
 constexpr uint64_t kPoisonLimit = 64ull << 20;  // larger blocks stay untouched, so claims are cheap
 
 uint8_t* poisoned(uint64_t bytes) {
-  const uint64_t rounded = (std::max<uint64_t>(bytes, 1) + 63) / 64 * 64;
-  auto* data = static_cast<uint8_t*>(std::aligned_alloc(64, rounded));
+  const uint64_t rounded = (std::max<uint64_t>(bytes, 1) + 255) / 256 * 256;
+  auto* data = static_cast<uint8_t*>(std::aligned_alloc(256, rounded));
   if (data == nullptr) throw std::bad_alloc();
   if (bytes <= kPoisonLimit) std::memset(data, 0xff, rounded);
   return data;

@@ -170,7 +170,7 @@ Plan* make_plan(Device& device, const anyhal_op_desc& desc) {
   plan->prepared.size = sizeof plan->prepared;
   plan->prepared.flags = script.unsafe.contains(desc.op) ? 0 : ANYHAL_PREPARED_CAPTURE_SAFE;
   plan->prepared.workspace_bytes = script.workspace;
-  plan->prepared.workspace_alignment = script.workspace != 0 ? 64 : 0;
+  plan->prepared.workspace_alignment = 256;
   plan->prepared.kernel = op_name(desc.op);
   plan->prepared.library = "";
   ask_for_pack(script, desc, *plan);
@@ -242,9 +242,12 @@ void run_op(Device& device, Plan& plan, const std::vector<Operand>& operands) {
     if (whole_cell(plan, operands[i], i)) store_whole(*operands[i].block, fresh[i].data());
 }
 
-void run_graph(Device& device, Plan& plan, const std::vector<Operand>& bindings) {
+// Its steps run one after another, so they share the launch's workspace.
+void run_graph(Device& device, Plan& plan, const std::vector<Operand>& bindings,
+               const Operand& workspace) {
   for (auto& step : plan.steps) {
     Item item = step.item;
+    item.workspace = workspace;
     for (size_t i = 0; i < step.bindings.size(); ++i)
       if (step.bindings[i] >= 0) {
         const Operand& bound = bindings[static_cast<size_t>(step.bindings[i])];
@@ -278,18 +281,22 @@ void check_cells(Device& device, const Plan& plan, const Operand& operand, size_
                                     ": prepared for another offset in the cell");
 }
 
-void check_workspace(Device& device, const Plan& plan, const anyhal_call& call) {
-  if (plan.workspace == 0) return;
-  const Operand given = resolve(device, call.workspace, plan.workspace, "workspace");
-  std::memset(bytes_of(given), 0xff, plan.workspace);  // whoever shares it will notice
+Operand workspace_of(Device& device, const Plan& plan, const anyhal_call& call) {
+  if (plan.workspace == 0) return {};
+  if (call.workspace.offset % plan.prepared.workspace_alignment != 0)
+    violation(*device.instance, "a workspace that is not aligned as the plan asked");
+  return resolve(device, call.workspace, plan.workspace, "workspace");
 }
 
 }  // namespace
 
-void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands) {
+void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands,
+              const Operand& workspace) {
   ++device.instance->executed;
   ++plan.runs;
-  if (plan.type == Plan::kGraph) return run_graph(device, plan, operands);
+  if (plan.workspace != 0)  // whoever shares it will notice
+    std::memset(bytes_of(workspace), 0xff, plan.workspace);
+  if (plan.type == Plan::kGraph) return run_graph(device, plan, operands, workspace);
   if (plan.type == Plan::kKernel) return run_kernel(operands);
   run_op(device, plan, operands);
 }
@@ -325,7 +332,6 @@ std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& 
     if (twin >= 0 && bytes != 0 && std::memcmp(&ref, &call.operands[twin], sizeof ref) != 0)
       violation(instance, "an operand prepared as in place has another place in the call");
   }
-  if (plan.type == Plan::kOp) check_workspace(device, plan, call);
   return operands;
 }
 
@@ -372,6 +378,7 @@ anyhal_status op_enqueue(anyhal_queue* handle, anyhal_plan* plan_handle, const a
     item.plan = &plan;
     item.tag = call->tag;
     item.operands = operands_of(device, plan, *call);
+    item.workspace = workspace_of(device, plan, *call);
     if (handle == nullptr) {
       if (script.async) violation(*device.instance, "op_enqueue without a queue");
       if (script.delay_ns != 0) {
@@ -379,7 +386,7 @@ anyhal_status op_enqueue(anyhal_queue* handle, anyhal_plan* plan_handle, const a
         std::this_thread::sleep_for(std::chrono::nanoseconds(script.delay_ns));
         lock.lock();
       }
-      return run_plan(device, plan, item.operands);
+      return run_plan(device, plan, item.operands, item.workspace);
     }
     const uint64_t number = device.instance->calls[6];
     if (script.late_oom.contains(number)) item.fails = ANYHAL_STATUS_OUT_OF_MEMORY;

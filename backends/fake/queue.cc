@@ -26,6 +26,7 @@ void count_uses(const Item& item, int64_t change) {
   if (item.plan != nullptr) item.plan->pending += change;
   for (const auto& operand : item.operands)
     if (operand.block != nullptr) operand.block->pending += change;
+  if (item.workspace.block != nullptr) item.workspace.block->pending += change;
   for (const auto& region : item.regions) {
     if (region.destination.block != nullptr) region.destination.block->pending += change;
     if (region.source.block != nullptr) region.source.block->pending += change;
@@ -213,7 +214,7 @@ void execute(Device& device, Item& item) {
   if (item.fails != ANYHAL_STATUS_OK) fail_late(item);
   switch (item.type) {
     case Item::kRun:
-      run_plan(device, *item.plan, item.operands);
+      run_plan(device, *item.plan, item.operands, item.workspace);
       break;
     case Item::kCopy:
       for (const auto& region : item.regions) copy_region(region);

@@ -530,7 +530,7 @@ typedef struct anyhal_prepared {
   uint32_t size;
   uint32_t flags; /* ANYHAL_PREPARED_* */
   uint64_t workspace_bytes;
-  uint32_t workspace_alignment;
+  uint32_t workspace_alignment; /* at most 256, or the memory kind's base_alignment */
   uint32_t pack_count;
   const anyhal_pack* packs;
   uint64_t hidden_bytes;
@@ -577,7 +577,7 @@ typedef struct anyhal_queue_state {
   uint32_t reserved;
   uint64_t completed;    /* highest signalled value reached */
   uint64_t failed_value; /* first value that will never be reached; 0 = none */
-  uint64_t failed_tag;   /* tag of the call that failed */
+  uint64_t failed_tag;   /* tag of the call that failed; 0 = not known which it was */
 } anyhal_queue_state;
 
 typedef struct anyhal_copy_region {
@@ -913,7 +913,8 @@ struct anyhal_table {
    *          OUT_OF_MEMORY     the same, for accepted work that found no memory: the in-place
    *                            operands of the failed call are lost
    *          INVALID_ARGUMENT  the same, with `state` saying so too, for values that only the
-   *                            device saw (an index out of range): the failed call wrote nothing
+   *                            device saw (an index out of range): the failed call, or the
+   *                            failed entry of a graph, wrote nothing
    * Required unless synchronous. Since 0.1. */
   anyhal_status (*host_wait)(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
                              anyhal_queue_state* state, anyhal_error* error);
@@ -992,7 +993,9 @@ struct anyhal_table {
   /* 19. Records or compiles a list of calls into one plan, launched by op_enqueue.
    *
    * Memory   as op_prepare. A launch's operands are the bindings, in number order; without REBIND
-   *          they equal the refs given here.
+   *          they equal the refs given here. Entries name no workspace: what they need is part of
+   *          the graph's own workspace_bytes, which every launch gives. Entries that come one after
+   *          another may share it, and launches do.
    * Order    touches no queue, so a failure spoils none.
    * Errors   UNSUPPORTED  *out_failing_entry names what could not be taken; the core tries the
    *                       other mode, then replays its own recording

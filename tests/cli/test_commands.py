@@ -17,8 +17,7 @@ from anyhal import ops
 
 KEYS = {
     *("name", "backend", "identity", "arch", "memory_bytes", "memory_kinds", "state"),
-    "own_threads",
-    "simulated",
+    *("own_threads", "simulated", "note"),
 }
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,6 +92,7 @@ def test_devices_json_has_the_promised_keys() -> None:
             "state": "self-tested",
             "own_threads": 0,
             "simulated": False,
+            "note": "",
         }
     ]
     assert document["refused"][0]["sentence"] == "key vendor is missing; add it"
@@ -105,6 +107,14 @@ def test_devices_table_shows_order_refusals_and_an_empty_machine(
     assert "refused: key vendor is missing; add it" in shown
     devices._print_devices(Facts(searched=("/opt (a test)",)))
     assert "no device; searched /opt (a test)" in capsys.readouterr().out
+
+
+def test_a_simulated_device_is_marked_in_its_row(capsys: pytest.CaptureFixture[str]) -> None:
+    fact = replace(FACTS.devices[0], simulated=True, note="it is a simulated chip")
+    devices._print_devices(replace(FACTS, devices=(fact,)))
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "chip:0 self-tested, simulated v1" in shown and "it is a simulated chip" in shown
+    assert devices._document(replace(FACTS, devices=(fact,)), {})["devices"][0]["simulated"] is True
 
 
 def test_a_closed_stdout_is_no_traceback() -> None:

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import anyhal as hal
+from anyhal.runtime.device import ledger
 
 Fake = Callable[..., Any]
-ENQUEUED, PREPARED = 6, 19  # counters of those slots
+ENQUEUED, PREPARED, BLOCKS = 6, 19, 102  # counters: calls of those slots, live blocks
 DEVICES = ["mode=sync", "mode=async", "mode=async; memory=cell", "mode=sync; memory=cell"]
 FORMS = {
     "compiled": "; graph=compile",
@@ -47,10 +48,14 @@ def values(k: int) -> np.ndarray:
     return np.arange(6, dtype=np.float32).reshape(2, 3) * 0.1 * (k + 1)
 
 
+@pytest.mark.parametrize("workspace", ["", "; workspace=4KiB"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("script", DEVICES)
-def test_each_form_sees_changed_inputs_and_keeps_state(fake: Fake, script: str, form: str) -> None:
-    device = fake(script + FORMS[form])
+def test_each_form_sees_changed_inputs_and_keeps_state(
+    fake: Fake, script: str, form: str, workspace: str
+) -> None:
+    """The fake fills a workspace with NaN before each run, so nothing else may lie there."""
+    device = fake(script + FORMS[form] + workspace)
     graph, x, state, total = step(device)
     assert graph.form == form
     for k in range(3):
@@ -84,9 +89,36 @@ def test_what_can_be_seen_afterwards_is_kept(fake: Fake) -> None:
     assert last.numpy().tolist() == [3] * 4
 
 
-@pytest.mark.parametrize(
-    "why", ["capture_unsafe=binary", "workspace=4KiB", "fail=graph_prepare:out_of_memory"]
-)
+@pytest.mark.parametrize("form", ["compiled", "recorded"])
+def test_a_launch_gives_one_workspace_and_allocates_nothing(fake: Fake, form: str) -> None:
+    device = fake("mode=async; workspace=4KiB" + FORMS[form])
+    graph, x, state, _ = step(device)
+    graph.launch()
+    x.set(values(0))
+    before = ledger(device)["arena"], device.counter(BLOCKS)
+    for k in range(3):
+        x.set(values(k))
+        graph.launch()
+    assert (ledger(device)["arena"], device.counter(BLOCKS)) == before
+    np.testing.assert_allclose(state.numpy(), expected(3)[0] + 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_graph_without_its_workspace_is_refused_and_cannot_be_launched(
+    fake: Fake, form: str
+) -> None:
+    device = fake("mode=async; heap=8MiB; workspace=6MiB" + FORMS[form])
+    x = hal.asarray(np.ones(3, np.float32), device=device)
+    taken = hal.empty((1 << 19,), dtype="float32", device=device)
+    graph = hal.graph(device)
+    with pytest.raises(hal.OutOfMemoryError, match="for arena"), graph:
+        hal.add(x, x)
+    with pytest.raises(hal.InvalidArgumentError, match="holds no whole recording"):
+        graph.launch()
+    del taken
+
+
+@pytest.mark.parametrize("why", ["capture_unsafe=binary", "fail=graph_prepare:out_of_memory"])
 def test_what_the_backend_cannot_take_is_replayed(fake: Fake, why: str) -> None:
     device = fake(f"mode=async; {why}")
     graph, x, state, _ = step(device)
@@ -134,10 +166,11 @@ def test_outputs_in_blocks_of_other_sizes_have_other_plans(fake: Fake) -> None:
         assert frame.numpy()[0].tolist() == [1] * 4
 
 
+@pytest.mark.parametrize("workspace", ["", "; workspace=16KiB"])
 @pytest.mark.parametrize("form", FORMS)
-def test_what_a_launch_reads_stays_until_it_is_over(fake: Fake, form: str) -> None:
+def test_what_a_launch_reads_stays_until_it_is_over(fake: Fake, form: str, workspace: str) -> None:
     """The fake runs a queue's work when somebody waits for that queue: the other one goes first."""
-    device = fake("mode=async; delay=30ms" + FORMS[form])
+    device = fake("mode=async; delay=30ms" + FORMS[form] + workspace)
     x = hal.asarray(np.ones(4096, np.float32), device=device)
     fixed = hal.asarray(np.full(4096, 2, np.float32), device=device, constant=True)
     with hal.graph(device) as graph:

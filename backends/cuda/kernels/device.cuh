@@ -17,6 +17,10 @@
 #define HAL_EACH_BLOCK(i, total) for (long long i = blockIdx.x; i < (total); i += gridDim.x)
 // What all threads of a block do before any of them goes on.
 #define HAL_PHASE(t) for (int t = threadIdx.x, once = 1; once; once = 0, __syncthreads())
+// Ends the kernel where an earlier one of its queue met a bad index. The record is the host's memory,
+// so one thread of a block asks for all.
+#define HAL_STOP_AFTER_FAULT(fault) \
+  if (__syncthreads_or(threadIdx.x == 0 && hal::cuda::has_fault(fault))) return
 namespace hal::cuda {
 template <class T>
 HAL_DEVICE T* reach(T* pointer) {
@@ -227,6 +231,10 @@ HAL_DEVICE void move(int bytes, const unsigned char* from, long long i, unsigned
   }
 }
 
+HAL_DEVICE bool has_fault(const KernelFault* fault) {
+  return ((const volatile KernelFault*)reach(fault))->raised != 0;
+}
+// Of several threads that meet a bad index any may be the one that is told.
 HAL_DEVICE void raise_fault(KernelFault* fault, long long index, long long limit,
                             unsigned long long tag) {
   volatile KernelFault* word = reach(fault);

@@ -59,7 +59,8 @@ struct Walk {
   int sides;
 };
 
-// copy, fill, cast, unary, binary, where, gather: one position, one element of the last side.
+// copy, fill, cast, unary, binary, where, gather: one position, one element of the last side; and
+// the look at indices, one position each.
 struct Map {
   Walk walk;
   Side side[kSides];
@@ -68,10 +69,11 @@ struct Map {
   int out_dtype;         // of the output
   int bytes;             // of one unit, where a kernel moves bytes and does not read them
   unsigned inline_mask;  // bit i: side i is value[i], not memory
-  int index_dtype;       // gather
+  int index_dtype;       // gather, indices
   unsigned char value[kSides][8];
-  long long axis_stride, limit;  // gather: of the operand, in units
-  long long pair[2];             // cast of packed integers: how far the second of a pair is
+  long long axis_stride;  // gather: of the operand, in units
+  long long limit;        // indices: of the axis
+  long long pair[2];      // cast of packed integers: how far the second of a pair is
   KernelFault* fault;
   unsigned long long tag;
 };
@@ -91,9 +93,7 @@ struct Scatter {
   Walk walk, list;
   Side side[4], list_side[2];
   int dtype, index_dtype;
-  long long limit;
   KernelFault* fault;
-  unsigned long long tag;
 };
 
 // matmul: `batch` walks the matrices; sides are a, b, out.

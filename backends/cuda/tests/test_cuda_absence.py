@@ -18,6 +18,7 @@ LIST = (
     "from anyhal_command import main; import sys\n"
     "sys.argv = ['anyhal', 'devices', '--json']; main()"
 )
+TABLE = LIST.replace(", '--json'", "")
 CPU = "import anyhal as hal; print(hal.ones((2,), device='cpu:0').numpy()[1])"
 
 
@@ -26,6 +27,13 @@ def devices(double: Double, script: str = "", **more: str) -> dict[str, list[dic
     assert done.returncode == 0, done.stderr
     document: dict[str, list[dict[str, str]]] = json.loads(done.stdout)
     return document
+
+
+def table(double: Double, script: str = "", **more: str) -> str:
+    """What `anyhal devices` prints, on a wide terminal."""
+    done = double.run(sys.executable, "-c", TABLE, script=script, COLUMNS="400", **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def why_cuda_is_absent(document: dict[str, list[dict[str, str]]]) -> str:
@@ -42,9 +50,20 @@ def test_it_is_there_and_says_what_it_is(double: Double) -> None:
     assert len({d["identity"] for d in rows}) == 2 and all(d["identity"] for d in rows)
     assert all(d["simulated"] for d in rows)
     assert not any(d["simulated"] for d in document["devices"] if d["backend"] != "cuda")
-    done = double.run(sys.executable, "-c", LIST.replace(", '--json'", ""))
-    shown = " ".join(done.stdout.split())
-    assert "simulated" in shown and "not chosen: it is simulated; name it" in shown
+    shown = table(double)
+    (row,) = [line for line in shown.splitlines() if line.split()[:1] == ["cuda:0"]]
+    assert "self-tested, simulated" in row
+    assert "not chosen: it is simulated; name it" in row
+
+
+def test_it_is_there_only_when_asked_for(double: Double) -> None:
+    document = devices(double, ANYHAL_CUDA_DRIVER="")
+    assert not any(d["simulated"] for d in document["devices"])
+
+
+def test_the_backend_asks_for_every_setting_that_it_is_given(double: Double) -> None:
+    done = double.run(sys.executable, "-c", LIST)
+    assert "did not ask for it" not in done.stderr
 
 
 def test_the_double_keeps_a_log_of_its_calls(double: Double, tmp_path: Path) -> None:
@@ -58,6 +77,7 @@ def test_the_double_keeps_a_log_of_its_calls(double: Double, tmp_path: Path) -> 
 def test_no_driver(double: Double, tmp_path: Path) -> None:
     document = devices(double, ANYHAL_CUDA_DRIVER=str(tmp_path))
     assert "NVIDIA's driver is not there" in why_cuda_is_absent(document)
+    assert "NVIDIA's driver is not there" in table(double, ANYHAL_CUDA_DRIVER=str(tmp_path))
 
 
 def test_a_library_that_is_no_driver(double: Double) -> None:
@@ -77,6 +97,8 @@ def test_a_library_that_is_no_driver(double: Double) -> None:
 )
 def test_why_there_is_none(double: Double, script: str, sentence: str) -> None:
     assert sentence in why_cuda_is_absent(devices(double, script))
+    shown = table(double, script)
+    assert sentence in shown and "cpu:0" in shown
     assert double.python(CPU, script) == "1.0\n"
 
 
@@ -105,10 +127,14 @@ def test_without_cublaslt_products_run_on_the_kernel(partial: Double, double: Do
     assert printed.startswith("3.0 cuBLASLt is not used"), printed
     runs = partial.report().runs
     assert runs["anyhal_matmul"] >= 1 and runs["cublasLtMatmul"] == 0
+    (row,) = [d for d in devices(partial)["devices"] if d["backend"] == "cuda"]
+    assert "cuBLASLt, so unless the system has it products run on a plain kernel" in row["note"]
+    assert row["note"] in table(partial)
 
 
 def test_without_kernels_nothing_runs_and_the_reason_is_told(partial: Double) -> None:
     code = "import anyhal as hal; hal.ones((2,), device='cuda:0') + 1"
+    (partial.folder / "kernels").mkdir()  # looked at before what is installed
     done = partial.run(sys.executable, "-c", code, PYTHONPATH=without_nvrtc())
     assert done.returncode != 0 and "its kernels are missing" in done.stderr, done.stderr
 
@@ -116,6 +142,7 @@ def test_without_kernels_nothing_runs_and_the_reason_is_told(partial: Double) ->
 def test_without_a_bundle_nvrtc_compiles_the_source_in_the_library(partial: Double) -> None:
     need(cuda_bundle.find_nvrtc(), 'NVRTC is not installed; pip install ".[cuda-test]"')
     code = "import anyhal as hal; print((hal.ones((2,), device='cuda:0') + 1).numpy()[1])"
+    (partial.folder / "kernels").mkdir()
     assert partial.python(code) == "2.0\n"
 
 

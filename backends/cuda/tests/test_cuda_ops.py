@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from simulated import ROOT, Report
+from simulated import ROOT, Double, Report
 
 import anyhal as hal
 from anyhal.conformance.cases import CASES, random_case
@@ -110,15 +110,46 @@ def test_producer_and_consumer_over_two_backends(simulated: Any) -> None:
             np.testing.assert_array_equal(x.numpy(), np.full(300, 2 * step, np.float32))
 
 
-def test_a_bad_index_reaches_whoever_reads(simulated: Any) -> None:
+def gathers(x: Any, at: Any) -> Any:
+    return hal.take(x, at, axis=0)
+
+
+def adds(x: Any, at: Any) -> Any:
+    return hal.scatter_add(x, at, hal.asarray(np.ones(at.shape, np.float32)), axis=0)
+
+
+@pytest.mark.parametrize("at", [[9], [3, -1, 5]])
+@pytest.mark.parametrize("op", [gathers, adds])
+def test_a_bad_index_is_the_callers_mistake_and_costs_no_input(
+    simulated: Any, op: Callable[..., Any], at: list[int]
+) -> None:
     with hal.use(device=simulated.name):
+        # Nothing is waited for before the failure, so only the call's number says what is good.
         x = hal.asarray(np.arange(8, dtype=np.float32))
-        simulated.synchronize()
-        bad = hal.take(x, hal.asarray(np.array([9])), axis=0)
-        with pytest.raises(hal.ExecutionFailedError, match=r"index 9 is outside \[0, 8\)"):
+        bad = op(x, hal.asarray(np.array(at)))
+        with pytest.raises(hal.InvalidArgumentError, match=r"index (9|-1) is outside \[0, 8\)"):
             bad.numpy()
-        good = hal.take(x, hal.asarray(np.array([7])), axis=0)  # the queue was made anew
+        np.testing.assert_array_equal(x.numpy(), np.arange(8))
+        good = gathers(x, hal.asarray(np.array([7])))  # the queue was made anew
         assert good.numpy()[0] == 7
+
+
+def test_a_bad_index_in_a_graph_is_the_callers_mistake(simulated: Any) -> None:
+    with hal.use(device=simulated.name):
+        x, at = hal.asarray(np.arange(8, dtype=np.float32)), hal.asarray(np.array([2]))
+        with hal.graph() as graph:
+            y = hal.add(hal.take(x, at, axis=0), 1.0)
+        assert graph.form == "recorded"
+        graph.launch()
+        assert y.numpy()[0] == 3
+        at.set(np.array([8]))
+        graph.launch()
+        with pytest.raises(hal.InvalidArgumentError, match=r"index 8 is outside \[0, 8\)"):
+            y.numpy()
+        at.set(np.array([5]))
+        graph.launch()  # on a queue of its own making
+        assert y.numpy()[0] == 6
+        np.testing.assert_array_equal(x.numpy(), np.arange(8))
 
 
 def test_memory_mem_12_exhaustion_is_an_error(simulated: Any) -> None:
@@ -135,3 +166,28 @@ def test_recorded_calls_are_replayed_with_new_values(simulated: Any) -> None:
             x.set(np.full(64, value, np.float32))
             graph.launch()
             np.testing.assert_array_equal(y.numpy(), np.full(64, value * value + 1, np.float32))
+
+
+def test_the_model_on_every_device_has_the_same_tokens_and_names_the_double(
+    double: Double,
+) -> None:
+    pytest.importorskip("tokenizers", reason="the extra llm is not installed")
+    from anyhal.frontends.gguf.fetch import FetchError, locate_model
+
+    try:
+        locate_model("smollm2")
+    except FetchError as error:
+        pytest.skip(f"the model is not here: {error}")
+    command = ["-c", "from anyhal_command import main; main()", "run", "smollm2", "The capital of"]
+    command += ["--raw", "--max-tokens", "4", "--every-device"]
+    done = double.run(sys.executable, *command, timeout=300, COLUMNS="200")
+    assert done.returncode == 0, done.stderr
+    rows = [
+        [cell.strip() for cell in line.strip("│ ").split("│")]
+        for line in done.stdout.splitlines()
+        if line.startswith("│")
+    ]
+    (ours,) = [row for row in rows if row[0] == "cuda:0"]
+    assert "simulated" in ours[2] and ours[4:6] == ["-", "-"]  # no figure of it
+    assert {row[3] for row in rows} == {"the first", "yes"} and len(rows) >= 4
+    assert "cuda:0" in {row[0] for row in rows} and double.report().violations == []

@@ -80,15 +80,11 @@ def _device(fact: DeviceFact, rows: dict[str, list[dict[str, Any]]]) -> dict[str
         "state": fact.state,
         "own_threads": fact.own_threads,
         "simulated": fact.simulated,
+        "note": fact.note,
     }
     if fact.name in rows:
         described["capabilities"] = rows[fact.name]
     return described
-
-
-def state_of(fact: DeviceFact) -> str:
-    """The state as tables show it."""
-    return f"{fact.state}, simulated" if fact.simulated else fact.state
 
 
 def _print_devices(facts: Facts) -> None:
@@ -101,7 +97,7 @@ def _print_devices(facts: Facts) -> None:
     for ranked in rank_devices(facts):
         fact = ranked.device
         table.add_row(
-            *cells(fact.name, state_of(fact), fact.arch),
+            *cells(fact.name, fact.shown_state, fact.arch),
             f"{fact.memory_bytes / 2**30:.1f} GiB",
             escape(ranked.reason),
             style="bold" if ranked.reason.startswith("chosen") else None,

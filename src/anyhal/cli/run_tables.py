@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from anyhal.cli.devices import state_of
 from anyhal.cli.terminal import cells, escape
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class DeviceRow:
         return cls(
             device.name,
             device.backend,
-            state_of(device),
+            device.shown_state,
             "the first" if first else "yes" if identical else "NO",
             _rate(None if device.simulated else generation.prefill_tokens_per_s),
             _rate(None if device.simulated else generation.decode_tokens_per_s),
@@ -74,7 +73,7 @@ class DeviceRow:
     def failed(cls, place: Ranked, error: Exception) -> DeviceRow:
         device = place.device
         why = f"{place.reason}; failed: {' '.join(str(error).split())}"
-        return cls(device.name, device.backend, state_of(device), "-", "-", "-", why)
+        return cls(device.name, device.backend, device.shown_state, "-", "-", "-", why)
 
 
 def _rate(value: float | None) -> str:

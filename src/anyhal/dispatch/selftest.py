@@ -3,8 +3,9 @@ SPDX-License-Identifier: Apache-2.0
 
 The cell (library, device, op, main dtype) is the unit of trust: a wrong answer quarantines the
 cell, not the backend. Verdicts are kept on disk by the library's hash and the op file's, so that a
-cell is tested once per machine. Test equipment is tested only when its settings ask for it, since
-its calls are counted.
+cell is tested once per machine. No answer at all is kept for the process only; a lost device and
+memory that ran out say nothing of the cell and go to the caller. Test equipment is tested only when
+its settings ask for it, since its calls are counted.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from anyhal import _core
 from anyhal.conformance.tolerance import bound, mismatch, rounded_factors
 from anyhal.dtypes import DType, dtype
-from anyhal.errors import HalError
+from anyhal.errors import DeviceLostError, HalError, OutOfMemoryError
 from anyhal.ops._oracle import wide
 from anyhal.ops._record import pack
 from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
@@ -52,14 +53,20 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
                 store = _stores[device.fingerprint] = verdicts.read(device.fingerprint)
             known = store.get(key)
             if known is None:
-                known = _run(device, spec, main, words)
-                store[key] = known
-                verdicts.save(device.fingerprint, store)
+                try:
+                    known = store[key] = _run(device, spec, main, words)
+                    verdicts.save(device.fingerprint, store)
+                except _NoAnswerError as why:
+                    known = str(why)
             _verdicts[cell] = known
     return known
 
 
 # --------------------------------------------------------------------------------------- the test
+
+
+class _NoAnswerError(Exception):
+    """The cell was asked and refused, for a reason that may be gone in another process."""
 
 
 def _run(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:
@@ -74,13 +81,17 @@ def _run(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str
         for sample in _chosen(spec.samples(rng), main, largest):
             if judged == SAMPLES:
                 break
-            why = _judge(device, queue, spec, sample, words)
+            failed = (
+                f"{spec.name} {main.short} on {device.name} failed its known-answer test"
+                f" ({sample.label}): "
+            )
+            try:
+                why = _judge(device, queue, spec, sample, words)
+            except _NoAnswerError as error:
+                raise _NoAnswerError(f"{failed}{error}; it is left out in this process") from error
             judged += why is not None
             if why:
-                return (
-                    f"{spec.name} {main.short} on {device.name} failed its known-answer test"
-                    f" ({sample.label}): {why}; the cell is quarantined"
-                )
+                return f"{failed}{why}; the cell is quarantined"
     return ""
 
 
@@ -149,8 +160,10 @@ def _judge(
         plan.describe(spec.name, called, device.fact.state, known, False, 0, True, KNOWN_ANSWERS)
         plan.run([*inputs, *outs], queue._native)
         found = [None if out is None else arrays.numpy(out) for out in outs]
+    except (DeviceLostError, OutOfMemoryError):
+        raise
     except HalError as why:
-        return str(why)
+        raise _NoAnswerError(str(why)) from why
     references = spec.reference_outs(*sample.inputs, **sample.attrs)
     for i, want in enumerate(wanted):
         if want is None:

@@ -40,6 +40,11 @@ class DeviceFact:
     why_not: str = ""  # set when it cannot be used at all (lost, left out by the user)
     note: str = ""  # what limits it now, such as a missing library
 
+    @property
+    def shown_state(self) -> str:
+        """The state as tables show it."""
+        return f"{self.state}, simulated" if self.simulated else self.state
+
 
 @dataclass(frozen=True)
 class RefusedBackend:

@@ -68,6 +68,8 @@ struct Product {
   cublasOperation a_op, b_op;
   cublasComputeType compute;
   bool unordered;
+  void* workspace;
+  uint64_t workspace_bytes;
 };
 
 uint64_t size_of(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
@@ -205,6 +207,9 @@ void run_product(void* argument) {
         *static_cast<uint8_t*>(cuda_double_bytes(p.d.data, 1)) ^= 1;
     }
   } shaken{p};
+  // Whoever else keeps something there will notice.
+  if (p.workspace_bytes != 0)
+    std::memset(cuda_double_bytes(p.workspace, p.workspace_bytes), 0xff, p.workspace_bytes);
   p.compute == CUBLAS_COMPUTE_64F ? multiply<double>(p) : multiply<float>(p);
 }
 
@@ -314,10 +319,11 @@ DOUBLE_EXPORT cublasStatus cublasLtMatmul(cublasLtHandle, cublasLtMatmulDesc des
                                           const cublasLtMatmulAlgo* algo, void* workspace,
                                           size_t workspace_bytes, CUstream stream) {
   ENTER(cublasLtMatmul);
-  if (algo == nullptr || algo->data[0] != 42 || (workspace_bytes != 0 && workspace == nullptr))
+  if (algo == nullptr || algo->data[0] != 42 || (workspace_bytes != 0 && workspace == nullptr) ||
+      reinterpret_cast<uintptr_t>(workspace) % 256 != 0)
     return CUBLAS_STATUS_INVALID_VALUE;
-  auto* p = new Product{{*a_layout, a}, {*b_layout, b}, {*d_layout, d},    desc->a,
-                        desc->b,        desc->compute,  algo->data[1] != 0};
+  auto* p = new Product{{*a_layout, a}, {*b_layout, b},     {*d_layout, d}, desc->a,        desc->b,
+                        desc->compute,  algo->data[1] != 0, workspace,      workspace_bytes};
   const int code = cuda_double_put(stream, "cublasLtMatmul", run_product, p,
                                    [](void* q) { delete static_cast<Product*>(q); });
   return code == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

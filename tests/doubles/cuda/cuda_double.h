@@ -64,6 +64,8 @@ using cuda_double::reach;
          i < end; ++i)
 #define HAL_EACH_BLOCK(i, total) \
   for (long long i = cuda_double::launch.index; i < (total); i += cuda_double::launch.grid)
+#define HAL_STOP_AFTER_FAULT(fault) \
+  if (hal::cuda::has_fault(fault)) return
 #define HAL_PHASE(t) for (int t = 0; t < (int)cuda_double::launch.block; ++t)
 
 #endif  // TESTS_DOUBLES_CUDA_CUDA_DOUBLE_H_

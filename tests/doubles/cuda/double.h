@@ -151,6 +151,8 @@ int failing_run(const std::string& kernel);
 struct WorkFailed {
   CUresult code;
 };
+// Ends a run as the script wants: with a code, or never.
+void fail_run(int failure);
 
 // memory.cc
 void reserve_space();

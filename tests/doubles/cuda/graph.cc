@@ -115,7 +115,7 @@ DOUBLE_EXPORT int cuda_double_put(CUstream stream, const char* kind, void (*run)
   const int failure = failing_run(kind);
   std::shared_ptr<void> held(argument, drop);
   return put(stream, {kind, [run, held, failure] {
-                        if (failure != 0) throw WorkFailed{static_cast<CUresult>(failure)};
+                        fail_run(failure);
                         run(held.get());
                       }});
 }

@@ -5,6 +5,7 @@
 #include "kernels/copy.cu"
 #include "kernels/fill.cu"
 #include "kernels/gather.cu"
+#include "kernels/indices.cu"
 #include "kernels/matmul.cu"
 #include "kernels/reduce.cu"
 #include "kernels/scatter_add.cu"

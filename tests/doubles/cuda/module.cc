@@ -71,7 +71,7 @@ CUresult fits(const std::string& image, const Device& device) {
 
 void run_kernel(const Kernel& kernel, const std::vector<uint8_t>& parameters, unsigned grid,
                 unsigned block, int failure) {
-  if (failure != 0) throw WorkFailed{static_cast<CUresult>(failure)};
+  fail_run(failure);
   for (unsigned index = 0; index < grid; ++index) {
     launch = {grid, block, index};
     kernel.run(parameters.data());

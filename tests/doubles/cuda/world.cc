@@ -5,11 +5,12 @@
 //   devices=sm_90,sm_80   memory=8GiB   version=12040   peers=0   growth=0   seed=7
 //   nowait=1                    waits on events pass at once, to see that tests would notice
 //   fail=cuMemAlloc_v2@3:2      the 3rd call answers 2, out of memory; "@3+" means from there on
-//   fault=anyhal_copy@1:700     the 1st run of that kernel fails when it is reached
+//   fault=anyhal_copy@1:700     the 1st run of that kernel fails when it is reached; -1: never ends
 //   log=FILE   report=FILE      written at exit
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -161,6 +162,11 @@ int failing_run(const std::string& kernel) {
     if (failure.name == kernel && (run == failure.call || (failure.onward && run > failure.call)))
       return failure.code;
   return 0;
+}
+
+void fail_run(int failure) {
+  while (failure < 0) std::this_thread::sleep_for(std::chrono::hours(1));
+  if (failure != 0) throw WorkFailed{static_cast<CUresult>(failure)};
 }
 
 // One line each: "name number" for what is still there, then "calls NAME N", then violations.
