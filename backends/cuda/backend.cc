@@ -239,7 +239,7 @@ anyhal_status op_enqueue(anyhal_queue* queue_handle, anyhal_plan* plan_handle,
   auto& queue = *reinterpret_cast<Queue*>(queue_handle);
   auto& plan = *reinterpret_cast<Plan*>(plan_handle);
   return guarded(error, [&] {
-    require_live(queue);
+    const auto live = require_live(queue);
     if (call->operand_count != plan.operand_count)
       throw Fault(ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE, 0,
                   "the call has another number of operands than the plan; prepare one for it");

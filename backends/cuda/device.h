@@ -107,6 +107,7 @@ struct Queue {
   anyhal_status status = ANYHAL_STATUS_OK;
   std::string failure;
   uint64_t failed_value = 0, failed_tag = 0;
+  CUevent last = nullptr;  // of a queue that failed: behind all that was put on it
 
   KernelFault* fault() const;
 };
@@ -204,8 +205,9 @@ void copy(Device& device, CUstream stream, const anyhal_ref& to, const anyhal_re
           uint64_t bytes);
 void fill(Device& device, CUstream stream, const anyhal_ref& to, uint64_t bytes,
           const void* pattern, uint32_t pattern_bytes);
-// Throws when the queue is dead.
-void require_live(Queue& queue);
+// Throws when the queue is dead or dying. Held while work is put on it, so that none comes behind the
+// last event of a queue that fails meanwhile.
+std::unique_lock<std::mutex> require_live(Queue& queue);
 
 }  // namespace hal::cuda
 

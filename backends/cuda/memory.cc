@@ -167,7 +167,7 @@ anyhal_status queue_copy(anyhal_queue* handle, const anyhal_copy_region* regions
                          uint32_t region_count, anyhal_error* error) {
   auto& queue = *reinterpret_cast<Queue*>(handle);
   return guarded(error, [&] {
-    require_live(queue);
+    const auto live = require_live(queue);
     Current current(*queue.device);
     for (uint32_t i = 0; i < region_count; ++i)
       copy(*queue.device, queue.stream, regions[i].destination, regions[i].source,
@@ -179,7 +179,7 @@ anyhal_status queue_fill(anyhal_queue* handle, anyhal_ref ref, uint64_t bytes, c
                          uint32_t pattern_bytes, anyhal_error* error) {
   auto& queue = *reinterpret_cast<Queue*>(handle);
   return guarded(error, [&] {
-    require_live(queue);
+    const auto live = require_live(queue);
     Current current(*queue.device);
     fill(*queue.device, queue.stream, ref, bytes, pattern, pattern_bytes);
   });

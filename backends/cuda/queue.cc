@@ -10,6 +10,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Whether all that was put on the stream of a queue that failed is over: nothing of it may touch
+// memory once the failure is told. The queue's mutex is held.
+bool is_drained(Queue& queue) {
+  Device& device = *queue.device;
+  if (queue.last == nullptr) {
+    CUevent event = nullptr;
+    HAL_CUDA(device, cuEventCreate, &event, CU_EVENT_DISABLE_TIMING);
+    queue.spare.push_back(event);  // ends with the queue
+    HAL_CUDA(device, cuEventRecord, event, queue.stream);
+    queue.last = event;
+  }
+  const CUresult code = device.driver().cuEventQuery(queue.last);
+  if (code != CUDA_ERROR_NOT_READY) check(device, code, "cuEventQuery");
+  return code == CUDA_SUCCESS;
+}
+
 // Drops what was reached from the front. The queue's mutex is held.
 void advance(Queue& queue) {
   Device& device = *queue.device;
@@ -21,6 +37,7 @@ void advance(Queue& queue) {
     // Kernels write their fault before the event; read it before calling the position reached.
     const volatile KernelFault* fault = queue.fault();
     if (fault->raised != 0) {
+      if (!is_drained(queue)) return;
       queue.status = ANYHAL_STATUS_INVALID_ARGUMENT;
       queue.failed_value = mark.value;
       queue.failed_tag = fault->tag;
@@ -118,12 +135,14 @@ void give_fault(Device& device, uint32_t slot) {
   device.free_faults.push_back(slot);
 }
 
-void require_live(Queue& queue) {
+std::unique_lock<std::mutex> require_live(Queue& queue) {
   queue.device->admit();
   std::unique_lock lock(queue.mutex);
   // What killed it is the waiter's to hear; a call that comes later has done nothing wrong.
-  if (queue.status != ANYHAL_STATUS_OK)
-    throw Fault(ANYHAL_STATUS_EXECUTION_FAILED, ANYHAL_REASON_NONE, 0, queue.failure);
+  if (queue.status != ANYHAL_STATUS_OK || queue.last != nullptr)
+    throw Fault(ANYHAL_STATUS_EXECUTION_FAILED, ANYHAL_REASON_NONE, 0,
+                queue.failure.empty() ? "an earlier call failed; wait for it" : queue.failure);
+  return lock;
 }
 
 void end_queue(Queue* queue, bool abandon) {
@@ -166,9 +185,8 @@ anyhal_status queue_create(anyhal_device* handle, const anyhal_queue_options* op
 anyhal_status queue_signal(anyhal_queue* handle, uint64_t value, anyhal_error* error) {
   auto& queue = *reinterpret_cast<Queue*>(handle);
   return guarded(error, [&] {
-    require_live(queue);
+    const auto live = require_live(queue);
     Current current(*queue.device);
-    std::unique_lock lock(queue.mutex);
     if (value <= queue.signalled)
       throw Fault(ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE, 0,
                   "a signalled value must rise; choose a greater one");

@@ -171,7 +171,11 @@ void bad_index(Host& h) {
   CHECK(h.enqueue(q, gather, {x.there, indices, out.there}, {0, 0}, 42) == ANYHAL_STATUS_OK, "%s",
         h.error.text);
   h.copy(q, out.pinned, out.there, out.bytes);
-  CHECK(h.finish(q, 5) == ANYHAL_STATUS_INVALID_ARGUMENT, "%d", h.status);
+  CHECK(h.t->queue_signal(q, 5, h.clear()) == ANYHAL_STATUS_OK, "%s", h.error.text);
+  // Behind the position that is waited for; over all the same when the failure is told.
+  Floats later(h, 8, 2), kept(h, 8, 1);
+  for (int i = 0; i < 200; ++i) h.copy(q, later.there, kept.there, later.bytes);
+  CHECK(h.wait(q, 5) == ANYHAL_STATUS_INVALID_ARGUMENT, "%d", h.status);
   CHECK(std::strstr(h.error.text, "index -1 is outside [0, 8)") != nullptr, "%s", h.error.text);
   CHECK(h.state.status == ANYHAL_STATUS_INVALID_ARGUMENT && h.state.failed_value == 5 &&
             h.state.failed_tag == 41 && h.state.completed == 0,
@@ -183,10 +187,13 @@ void bad_index(Host& h) {
         "dead");
   CHECK(h.copy(q, out.pinned, out.there, out.bytes) == ANYHAL_STATUS_EXECUTION_FAILED, "dead");
   CHECK(h.t->queue_signal(q, 6, h.clear()) == ANYHAL_STATUS_EXECUTION_FAILED, "dead");
-  h.copy(healthy, x.there, x.pinned, x.bytes);
+  h.copy(healthy, later.there, later.pinned, later.bytes);
   CHECK(h.finish(healthy, 1) == ANYHAL_STATUS_OK, "%s", h.error.text);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  h.copy(healthy, kept.pinned, later.there, later.bytes);
+  CHECK(h.finish(healthy, 2) == ANYHAL_STATUS_OK && kept.host[7] == 2, "%g", kept.host[7]);
   h.release(gather), h.release(q), h.release(healthy), h.release(indices);
-  x.end(h), out.end(h);
+  x.end(h), out.end(h), later.end(h), kept.end(h);
 }
 
 // What a device that died answers, everywhere and always the same.

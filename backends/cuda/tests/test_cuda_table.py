@@ -46,8 +46,9 @@ def test_a_module_of_the_users(scenario: Run) -> None:
     assert scenario("module", SCALE).runs["scale"] == 1
 
 
-def test_an_index_outside_is_a_failure_of_its_queue(scenario: Run) -> None:
-    scenario("bad_index")
+@pytest.mark.parametrize("seed", range(5))
+def test_an_index_outside_is_a_failure_of_its_queue(scenario: Run, seed: int) -> None:
+    scenario("bad_index", script=f"seed={seed}")
 
 
 def test_a_lost_device_says_so_for_good_and_others_go_on(scenario: Run) -> None:
