@@ -208,16 +208,14 @@ void Region::add(const anyhal_graph_entry& entry) {
 void Region::bake(const anyhal_services* services) {
   if (made_.empty()) return;
   Plugin& plugin = *plan_.plugin;
-  const Executable program = compile_cached(plugin, constants_.str(), services);
+  const Owned program{plugin, compile_cached(plugin, constants_.str(), services)};
   std::vector<api::Buffer*> arguments, outputs(made_.size());
   for (Block* source : sources_) arguments.push_back(filled(*source));
   if (api::Error* error =
-          program.run(plugin, arguments.data(), arguments.size(), outputs.data(), nullptr, {})) {
-    program.destroy(plugin);
+          program->run(plugin, arguments.data(), arguments.size(), outputs.data(), nullptr, {}))
     plugin.raise("computing what is constant", error);
-  }
   count(kLiveBuffers, outputs.size());
-  bool all = true;
+  Failed first{0, ""};
   for (size_t i = 0; i < made_.size(); ++i) {
     auto block = std::make_unique<Block>();
     block->plugin = &plugin, block->bytes = made_[i].second, block->buffer = outputs[i];
@@ -225,13 +223,13 @@ void Region::bake(const anyhal_services* services) {
     plan_.prepared.baked_bytes += block->bytes;
     plan_.baked.push_back(std::move(block));
   }
-  for (api::Buffer* output : outputs) all = plugin.await(output) && all;
-  program.destroy(plugin);
-  if (!all)
-    throw Failure(ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                  "what is constant in this graph takes %llu bytes, which are not there; free "
-                  "arrays",
-                  static_cast<unsigned long long>(plan_.prepared.baked_bytes));
+  for (api::Buffer* output : outputs)
+    if (const Failed why = plugin.await(output); first.code == 0) first = why;
+  if (first.code == 0) return;
+  const anyhal_status status = plugin.judge(first);
+  plugin.require_here();
+  throw Failure(status, 0, "computing what is constant, %llu bytes: %.120s; free arrays",
+                static_cast<unsigned long long>(plan_.prepared.baked_bytes), first.text.c_str());
 }
 
 void Region::finish(const anyhal_services* services) {
@@ -279,7 +277,7 @@ anyhal_status graph_prepare(anyhal_device* device, const anyhal_graph_desc* desc
                             anyhal_plan** out_plan, const anyhal_prepared** out_prepared,
                             uint32_t* out_failing_entry, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(device);
     *out_failing_entry = 0;
     if (desc->mode != ANYHAL_GRAPH_COMPILE)
       throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE,
