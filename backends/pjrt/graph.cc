@@ -228,8 +228,9 @@ void Region::bake(const anyhal_services* services) {
   if (first.code == 0) return;
   const anyhal_status status = plugin.judge(first);
   plugin.require_here();
-  throw Failure(status, 0, "computing what is constant, %llu bytes: %.120s; free arrays",
-                static_cast<unsigned long long>(plan_.prepared.baked_bytes), first.text.c_str());
+  throw Failure(status, 0, "computing what is constant, %llu bytes: %.120s; %s",
+                static_cast<unsigned long long>(plan_.prepared.baked_bytes), first.text.c_str(),
+                status == ANYHAL_STATUS_OUT_OF_MEMORY ? "free arrays" : "report this");
 }
 
 void Region::finish(const anyhal_services* services) {

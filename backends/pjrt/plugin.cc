@@ -213,8 +213,12 @@ void Plugin::start() {
   platform_.assign(name->text, name->text_size);
   api::Args<api::ClientText> version;
   version->client = made;
-  if (has(api::kClientPlatformVersion) && call(api::kClientPlatformVersion, version) == nullptr)
-    version_.assign(version->text, version->text_size);
+  if (has(api::kClientPlatformVersion)) {
+    if (api::Error* error = call(api::kClientPlatformVersion, version))
+      take(error);  // for people only
+    else
+      version_.assign(version->text, version->text_size);
+  }
   api::Args<api::ClientAddressableDevices> devices;
   devices->client = made;
   must("listing devices", api::kClientAddressableDevices, devices);

@@ -7,6 +7,7 @@ Without a plugin these tests are skipped; with ANYHAL_TEST_FOREIGN=1, as in CI, 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ sys.path[:0] = [
     str(TESTS / "frontends"),
     str(Path(__file__).parent),
 ]
+
+from plugin_double import Double, build_double  # noqa: E402
 
 from anyhal.runtime.manifest import read_manifest  # noqa: E402
 from anyhal.runtime.vendor import plugin_paths  # noqa: E402
@@ -61,3 +64,20 @@ def plugins(paths: list[Path]) -> list[Any]:
 @pytest.fixture(scope="session", params=range(NEEDED))
 def device(request: pytest.FixtureRequest, plugins: list[Any]) -> Any:
     return plugins[request.param]
+
+
+@pytest.fixture(scope="session")
+def double_library() -> Path:
+    if shutil.which("cmake") is None or shutil.which("g++") is None:
+        pytest.fail("cmake and g++ build the plugin double; install them")
+    return build_double()
+
+
+@pytest.fixture(params=range(NEEDED))
+def double(
+    request: pytest.FixtureRequest, paths: list[Path], double_library: Path, tmp_path: Path
+) -> Double:
+    """The double before one plugin, with the other one beside it."""
+    real = paths[request.param]
+    others = tuple(p for p in paths if p is not real)
+    return Double(double_library, real, tmp_path, others)
