@@ -50,7 +50,7 @@ class Plugin {
   int major() const { return table_->version.major; }
   int minor() const { return table_->version.minor; }
   // Results lie in memory that this process reads by address.
-  bool host_memory() const { return platform_ == "cpu"; }
+  bool host_memory() const { return platform_ == "cpu" && has(api::kBufferOpaquePointer); }
   // Of the file's bytes, 32 hexadecimal digits, or "" where they cannot be read; read once.
   const std::string& hash();
 

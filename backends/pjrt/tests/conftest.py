@@ -73,11 +73,20 @@ def double_library() -> Path:
     return build_double()
 
 
+def before(number: int, paths: list[Path], library: Path, folder: Path) -> Double:
+    others = tuple(p for p in paths if p is not paths[number])
+    return Double(library, paths[number], folder, others)
+
+
+@pytest.fixture
+def double(paths: list[Path], double_library: Path, tmp_path: Path) -> Double:
+    """The double before the first plugin, with the other one beside it."""
+    return before(0, paths, double_library, tmp_path)
+
+
 @pytest.fixture(params=range(NEEDED))
-def double(
+def each_double(
     request: pytest.FixtureRequest, paths: list[Path], double_library: Path, tmp_path: Path
 ) -> Double:
-    """The double before one plugin, with the other one beside it."""
-    real = paths[request.param]
-    others = tuple(p for p in paths if p is not real)
-    return Double(double_library, real, tmp_path, others)
+    """The same before each plugin in turn."""
+    return before(request.param, paths, double_library, tmp_path)

@@ -36,9 +36,9 @@ def run(double: Double, code: str) -> None:
     double.python(BEGIN.replace("LIBRARY", repr(str(double.library))) + code)
 
 
-def test_out_of_memory_at_a_call_is_typed_and_the_device_goes_on(double: Double) -> None:
+def test_out_of_memory_at_a_call_is_typed_and_the_device_goes_on(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 script("fail=LoadedExecutable_Execute@1+:8")
 text = told(lambda: hal.add(x, x), hal.OutOfMemoryError)
@@ -53,9 +53,9 @@ others_go_on()
     )
 
 
-def test_out_of_memory_once_is_tried_again(double: Double) -> None:
+def test_out_of_memory_once_is_tried_again(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 script("fail=LoadedExecutable_Execute@1:8")
 assert np.array_equal(hal.add(x, x).numpy(), A + A)
@@ -66,10 +66,10 @@ assert np.array_equal(hal.add(x, x).numpy(), A + A)
 @pytest.mark.parametrize(
     "code, kind", [(8, "OutOfMemoryError"), (13, "ExecutionFailedError")], ids=["memory", "other"]
 )
-def test_work_that_fails_later_reaches_the_waiter(double: Double, code: int, kind: str) -> None:
+def test_work_that_fails_later_reaches_the_waiter(each_double: Double, code: int, kind: str) -> None:
     """With the call's number and op; what it computed is refused, all else stays good."""
     run(
-        double,
+        each_double,
         f"""
 good = hal.add(x, x)
 script("delay=30ms; fault=run@2:{code}")
@@ -90,9 +90,9 @@ others_go_on()
     )
 
 
-def test_an_in_place_operand_of_a_run_that_fails_later_is_not_read(double: Double) -> None:
+def test_an_in_place_operand_of_a_run_that_fails_later_is_not_read(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 y = on(d)
 script("fault=run@1:13")
@@ -106,9 +106,9 @@ assert np.array_equal(hal.add(y, y).numpy(), A + A)
     )
 
 
-def test_a_region_that_fails_later_reaches_the_waiter(double: Double) -> None:
+def test_a_region_that_fails_later_reaches_the_waiter(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 with hal.graph(d) as graph:
     z = hal.add(hal.matmul(x, x), x)
@@ -136,10 +136,10 @@ assert np.array_equal(z.numpy(), A @ A + A)
     ],
 )
 def test_a_lost_device_stays_lost_with_the_first_text(
-    double: Double, where: str, code: int, work: str
+    each_double: Double, where: str, code: int, work: str
 ) -> None:
     run(
-        double,
+        each_double,
         f"""
 work = lambda: {work}
 others_go_on()
@@ -159,9 +159,9 @@ assert "lost" in next(f.why_not for f in facts().devices if f.name == d.name)
     )
 
 
-def test_one_failure_of_any_kind_does_not_lose_the_device(double: Double) -> None:
+def test_one_failure_of_any_kind_does_not_lose_the_device(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 for code in (1, 2, 4, 9, 10, 13, 14, 15):
     script(f"fail=LoadedExecutable_Execute@1:{code}")
@@ -171,9 +171,9 @@ for code in (1, 2, 4, 9, 10, 13, 14, 15):
     )
 
 
-def test_a_wait_has_its_limit_while_the_device_takes_its_time(double: Double) -> None:
+def test_a_wait_has_its_limit_while_the_device_takes_its_time(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 script("delay=400ms")
 queue = hal.Queue(d)
@@ -189,10 +189,10 @@ assert np.array_equal(y.numpy(), A + A)
     )
 
 
-def test_a_failure_is_told_when_the_rest_of_its_queue_has_ended(double: Double) -> None:
+def test_a_failure_is_told_when_the_rest_of_its_queue_has_ended(each_double: Double) -> None:
     """Else a copy that is still on its way would write into memory that was given to another."""
     run(
-        double,
+        each_double,
         """
 script("delay=150ms; fault=run@1:13")
 begin = time.monotonic()

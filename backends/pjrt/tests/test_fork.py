@@ -51,9 +51,9 @@ def run(double: Double, code: str) -> None:
     assert "went on" in double.python(BEGIN + code + "parent_goes_on()\nprint('went on')\n")
 
 
-def test_every_use_in_a_child_is_refused_at_once(double: Double) -> None:
+def test_every_use_in_a_child_is_refused_at_once(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 for work in (
     lambda: hal.add(x, x), lambda: x.numpy(), lambda: hal.maximum(x, y), graph.launch,
@@ -73,9 +73,9 @@ in_child(a_fresh_instance)
     )
 
 
-def test_a_child_lets_go_of_everything_and_ends_in_any_way(double: Double) -> None:
+def test_a_child_lets_go_of_everything_and_ends_in_any_way(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 for end in (lambda: sys.exit(0), lambda: os._exit(0)):
     child = os.fork()
@@ -91,9 +91,9 @@ for end in (lambda: sys.exit(0), lambda: os._exit(0)):
     )
 
 
-def test_a_fork_while_work_is_on_its_way(double: Double) -> None:
+def test_a_fork_while_work_is_on_its_way(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 a = hal.asarray(np.full((256, 256), 1 / 256, np.float32), device="pjrt:0")
 for _ in range(5):
@@ -106,9 +106,9 @@ for _ in range(5):
     )
 
 
-def test_multiprocessing_by_fork(double: Double) -> None:
+def test_multiprocessing_by_fork(each_double: Double) -> None:
     run(
-        double,
+        each_double,
         """
 def work(kind):
     try:

@@ -65,8 +65,16 @@ def test_a_plugin_that_cannot_be_served_is_refused_and_the_other_works(
     assert double.report().violations == []
 
 
-def test_a_smaller_table_without_addresses_is_refused_typed(double: Double) -> None:
-    """Host memory without the function that gives its address."""
-    done = double.run("-c", LISTS, script="null=Buffer_OpaqueDeviceMemoryDataPointer")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() in ("[[2.0]]", "[[2.0], [2.0]]"), done.stderr
+def test_memory_without_an_address_is_not_read_by_the_host(each_double: Double) -> None:
+    """As on a device with memory of its own: positions are looked at by the program."""
+    code = """
+at = hal.asarray(np.array([1, 4]), device=d)
+try:
+    hal.take(x, at, axis=0).numpy()
+    raise AssertionError("position 4 of 4 was taken")
+except hal.ExecutionFailedError as why:
+    assert "outside its axis" in str(why), why
+assert np.array_equal(hal.take(x, hal.add(at, at)[:1], axis=0).numpy(), A[2:3])
+"""
+    script = "null=Buffer_OpaqueDeviceMemoryDataPointer"
+    assert each_double.python(WORKS + code, script).startswith("right 2")
