@@ -135,7 +135,7 @@ assert np.array_equal(z.numpy(), A @ A + A)
         ("Client_Compile", 14, "hal.maximum(x, x)"),
     ],
 )
-def test_a_lost_device_stays_lost_with_the_first_text(
+def test_str_09_a_lost_device_stays_lost_with_the_first_text(
     each_double: Double, where: str, code: int, work: str
 ) -> None:
     run(
