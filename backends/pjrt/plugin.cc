@@ -121,6 +121,11 @@ Plugin::Plugin(std::string path) : path_(std::move(path)) {
     throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
                   "'%.160s' is not an absolute path; write it whole in ANYHAL_PJRT_PLUGINS",
                   path_.c_str());
+  if (g_forked)
+    throw Failure(ANYHAL_STATUS_DEVICE_LOST, 0,
+                  "%.160s: this process was forked after a plugin had started; start it with "
+                  "exec",
+                  path_.c_str());
   require_library(path_);
   QuietEnvironment quiet;
   void* library = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);

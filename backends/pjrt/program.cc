@@ -51,6 +51,12 @@ Executable load(const Plugin& plugin, const std::string& bytes) {
   return wrapped(plugin, args->executable);
 }
 
+// Stands before a kept program: a plugin may take a damaged one, or another's, for a good one.
+std::string seal(const std::string& key, const std::string& blob) {
+  const std::string both = key + blob;
+  return hash_bytes(both.data(), both.size());
+}
+
 void store(const Plugin& plugin, const Executable& made, const std::string& key,
            const anyhal_services* services) {
   if (!plugin.has(api::kExecutableSerialize)) return;
@@ -60,9 +66,8 @@ void store(const Plugin& plugin, const Executable& made, const std::string& key,
     plugin.take(error);
     return;
   }
-  // Its hash stands before it: a plugin may take a damaged program for a good one.
-  const std::string entry = hash_bytes(args->bytes, args->byte_count) +
-                            std::string(args->bytes, args->byte_count);
+  const std::string blob(args->bytes, args->byte_count);
+  const std::string entry = seal(key, blob) + blob;
   services->cache_put(services->context, key.c_str(), entry.data(), entry.size());
   if (args->destroy != nullptr) args->destroy(args->serialized);
 }
@@ -79,7 +84,7 @@ std::string stored(const std::string& key, const anyhal_services* services) {
     return {};
   const std::string hash = data.substr(0, kHashLength);
   data.erase(0, kHashLength);
-  return hash_bytes(data.data(), data.size()) == hash ? data : std::string();
+  return seal(key, data) == hash ? data : std::string();
 }
 
 // What a compiled program depends on beside plugin and text: the processor, and how many of it.

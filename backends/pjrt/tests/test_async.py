@@ -74,8 +74,7 @@ def damaged(entry: Path, kind: str, others: list[Path]) -> None:
     elif kind == "of another program":
         other = next(o for o in others if o != entry)
         theirs = other.read_bytes()
-        data = data[:head] + bytearray(theirs[theirs.index(0) + 1 :])[: len(data)]
-        data[head + 40] ^= 255
+        data = data[:head] + bytearray(theirs[theirs.index(0) + 1 :])
     elif kind == "garbage":
         data = data[:head] + bytearray(np.random.default_rng(0).bytes(len(data) - head))
     entry.write_bytes(data)

@@ -148,8 +148,9 @@ text = told(work, hal.DeviceLostError)
 assert "the device has gone, seen by " in text, text
 seen = text[text.index("seen by"):].split(";")[0]
 script("")  # what has gone does not come back by itself
-for again in (work, x.numpy, lambda: on(d), lambda: hal.matmul(x, x), d.synchronize,
-              lambda: hal.Queue(d)):
+assert seen in told(lambda: hal.Queue(d), hal.DeviceLostError)
+for again in (work, x.numpy, lambda: on(d), lambda: hal.matmul(x, x), lambda: hal.minimum(x, x),
+              lambda: hal.device("pjrt:0"), d.synchronize):
     text = told(again, hal.DeviceLostError)
     assert seen in text and "other devices go on" in text, text
 others_go_on()

@@ -332,8 +332,8 @@ def _weigh(
             break
         stage = step.stage
         verdicts: tuple[Any, ...] = ()
-        if step.device.why_not and step.device.name == call.device and not every:
-            device.device(step.device.name).synchronize()  # raises when that is because it was lost
+        if step.device.why_not and not every:
+            device.require_alive(step.device.name)
         if not step.device.why_not:
             target = device.device(step.device.name) if known else None
             # Elsewhere the operands are copied first: in place only what the op itself demands.

@@ -361,7 +361,8 @@ def devices() -> list[Device]:
 @typed_call("device")
 def device(name: Device | str | None = None) -> Device:
     """The device of that name (chip:index, chip or an identity); without a name, the scope's, else
-    the best one found. Raises NotFoundError (with the nearest name) or BackendLoadError."""
+    the best one found. Raises NotFoundError (with the nearest name), DeviceLostError or
+    BackendLoadError."""
     if isinstance(name, Device):
         return name
     if name is None:
@@ -376,7 +377,18 @@ def device(name: Device | str | None = None) -> Device:
             return _loaded().devices[best.name]
         return _loaded().devices[select(_any_spec(), facts()).device.name]
     _show_hidden(name)
-    return _loaded().devices[select(name, facts(every=False)).device.name]
+    try:
+        return _loaded().devices[select(name, facts(every=False)).device.name]
+    except NotFoundError:
+        require_alive(name)
+        raise
+
+
+def require_alive(name: str) -> None:
+    """DeviceLostError when the device of that name was used and has been lost."""
+    known = _by_native.get(name)
+    if known is not None and known.native.lost:
+        known.synchronize()  # which says why
 
 
 def _best(known: Facts) -> DeviceFact | None:
