@@ -136,8 +136,7 @@ void require_live(anyhal_queue* queue, bool drains) {
     pause(now_ns() - begin);
     lock.lock();
   }
-  throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "the queue is dead: %s",
-                queue->failure.c_str());
+  throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "the queue is dead: %s", queue->failure.c_str());
 }
 
 void drop_all(const Plugin& plugin, Flight& flight) {

@@ -65,7 +65,6 @@ def test_who_asks_for_it_gets_it(tmp_path: Path, asks: str) -> None:
         "hal.device()",
         "hal.zeros((3,))",
         'hal.select_backend("cpu")',
-
         'hal.matmul(hal.ones((2, 2), device="cpu"), hal.ones((2, 2), device="cpu")).numpy()',
         'with hal.graph("cpu") as g:\n    y = hal.add(x, x)\ng.launch()',
         "hal.synchronize()",

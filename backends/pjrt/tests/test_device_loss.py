@@ -66,7 +66,9 @@ assert np.array_equal(hal.add(x, x).numpy(), A + A)
 @pytest.mark.parametrize(
     "code, kind", [(8, "OutOfMemoryError"), (13, "ExecutionFailedError")], ids=["memory", "other"]
 )
-def test_work_that_fails_later_reaches_the_waiter(each_double: Double, code: int, kind: str) -> None:
+def test_work_that_fails_later_reaches_the_waiter(
+    each_double: Double, code: int, kind: str
+) -> None:
     """With the call's number and op; what it computed is refused, all else stays good."""
     run(
         each_double,

@@ -106,7 +106,8 @@ def test_every_compile_has_its_counts_and_every_run_its_options(double: Double) 
 w = hal.asarray(np.ones((8, 4), np.float32), device=d, constant=True)
 y = hal.softmax(hal.matmul(hal.broadcast_to(x, (2, 4)), w.T), axis=-1)
 with hal.graph(d) as graph:
-    z = hal.rms_norm(hal.matmul(hal.broadcast_to(x, (2, 4)), w.T), hal.ones((8,), device=d), eps=1e-5)
+    both = hal.matmul(hal.broadcast_to(x, (2, 4)), w.T)
+    z = hal.rms_norm(both, hal.ones((8,), device=d), eps=1e-5)
 graph.launch()
 y.numpy(), z.numpy(), hal.argmax(z, axis=-1).numpy()
 """
@@ -224,7 +225,9 @@ def test_a_file_that_is_no_plugin_costs_only_itself(
     assert why in done.stderr and "bad.so" in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("end", ["pass", "raise SystemExit(7)", "raise RuntimeError", "sys.exit(3)"])
+@pytest.mark.parametrize(
+    "end", ["pass", "raise SystemExit(7)", "raise RuntimeError", "sys.exit(3)"]
+)
 def test_plg_09_the_process_ends_as_it_wanted(paths: list[Path], end: str) -> None:
     """15: libraries are never closed, and arrays, graphs and queues may outlive everything."""
     code = BEGIN + (
@@ -243,8 +246,9 @@ def test_plg_09_the_process_ends_as_it_wanted(paths: list[Path], end: str) -> No
 def test_a_setting_that_names_no_plugin_is_said(paths: list[Path]) -> None:
     code = """
 import anyhal as hal
-for plugins in ("", ":", "relative.so", "/no/such.so", "/dev/null", "/", "\\n", "/tmp/\\x7f:" * 50):
-    made = hal.load_backend("pjrt", instance=f"p{abs(hash(plugins))}", settings={"plugins": plugins})
+bad = ("", ":", "relative.so", "/no/such.so", "/dev/null", "/", "\\n", "/tmp/\\x7f:" * 50)
+for number, plugins in enumerate(bad):
+    made = hal.load_backend("pjrt", instance=f"p{number}", settings={"plugins": plugins})
     assert made == [], plugins
 print("alive")
 """

@@ -1,6 +1,6 @@
-// A PJRT plugin that stands before a real one: it passes calls on, counts them and what lives, fails
-// where its script says so, and refuses what would end the process. No figure from it is speed.
-// SPDX-License-Identifier: Apache-2.0
+// A PJRT plugin that stands before a real one: it passes calls on, counts them and what lives,
+// fails where its script says so, and refuses what would end the process. No figure from it is
+// speed. SPDX-License-Identifier: Apache-2.0
 #ifndef ANYHAL_TESTS_DOUBLES_PJRT_DOUBLE_H_
 #define ANYHAL_TESTS_DOUBLES_PJRT_DOUBLE_H_
 

@@ -1,5 +1,5 @@
-// What happens behind the doors: objects are counted, rules are looked after, faults are carried on.
-// SPDX-License-Identifier: Apache-2.0
+// What happens behind the doors: objects are counted, rules are looked after, faults are carried
+// on. SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <string_view>
 #include <thread>
@@ -227,7 +227,8 @@ api::Error* error_slot(size_t slot, void* record) {
   World& w = world();
   {
     Lock lock(w.mutex);
-    if (w.errors.count(args.error) == 0) return violation(name_of(slot) + " of no error that lives");
+    if (w.errors.count(args.error) == 0)
+      return violation(name_of(slot) + " of no error that lives");
   }
   auto* made = reinterpret_cast<Made*>(const_cast<api::Error*>(args.error));
   const bool ours = locked([&](World& all) { return all.made.count(made) != 0; });

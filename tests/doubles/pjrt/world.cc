@@ -72,7 +72,8 @@ void read_script(World& w, const char* script) {
     if (key == "fault") w.faults.push_back(failure_of(value));
     if (key == "gone") w.gone.push_back(failure_of(value));
     if (key == "delay") w.delay = std::chrono::milliseconds(std::atoi(value.c_str()));
-    if (key == "records") w.records_exact = value == "exact", w.record_slack = std::atoi(value.c_str());
+    if (key == "records")
+      w.records_exact = value == "exact", w.record_slack = std::atoi(value.c_str());
     if (key == "report") w.report_path = value;
   }
 }
