@@ -54,7 +54,6 @@ enum Slot : size_t {
   kPluginInitialize = 3,
   kEventDestroy = 5,
   kEventIsReady = 6,
-  kEventError = 7,
   kEventAwait = 8,
   kClientCreate = 10,
   kClientPlatformName = 12,
@@ -81,6 +80,7 @@ enum Slot : size_t {
 
 // Codes are those of absl::Status.
 enum Code : int {
+  kUnknown = 2,
   kInvalidArgument = 3,
   kNotFound = 5,
   kResourceExhausted = 8,

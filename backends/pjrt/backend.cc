@@ -78,7 +78,7 @@ anyhal_device_info describe(anyhal_self& self, Plugin& plugin, uint64_t id) {
   std::snprintf(info.driver, sizeof info.driver, "PJRT %d.%d, %s", plugin.major(), plugin.minor(),
                 plugin.hash().substr(0, 16).c_str());
   // The file is the device's identity: another build is another device.
-  for (size_t i = 0; i < sizeof info.uuid; ++i)
+  for (size_t i = 0; i < sizeof info.uuid && !plugin.hash().empty(); ++i)
     info.uuid[i] = static_cast<uint8_t>(
         std::strtoul(plugin.hash().substr(2 * i % 32, 2).c_str(), nullptr, 16));
   info.kinds = self.kinds.data();
@@ -95,7 +95,7 @@ anyhal_device_info describe(anyhal_self& self, Plugin& plugin, uint64_t id) {
 anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t capacity,
                           uint32_t* out_total, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(static_cast<anyhal_device*>(nullptr));
     std::lock_guard lock(self->mutex);
     uint32_t total = 0;
     for (size_t i = 0; i < self->plugins.size(); ++i) {
@@ -125,12 +125,13 @@ anyhal_status device_open(anyhal_self* self, uint64_t device_id, const anyhal_se
                           anyhal_device** out_device, uint64_t* out_address_block,
                           anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(static_cast<anyhal_device*>(nullptr));
     std::lock_guard lock(self->mutex);
     if (device_id >= self->plugins.size() || self->plugins[device_id] == nullptr)
       throw Failure(ANYHAL_STATUS_NOT_FOUND, 0, "there is no device %llu; list devices first",
                     static_cast<unsigned long long>(device_id));
     self->plugins[device_id]->start();
+    self->plugins[device_id]->require_here();
     *out_device = new anyhal_device{self, self->plugins[device_id].get()};
     *out_address_block = 0;
     return ANYHAL_STATUS_OK;
@@ -184,7 +185,9 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t argumen
       return sdk::answer(value, bytes, uint32_t{0}, error);
     case ANYHAL_QUERY_HEALTH:
       return sdk::answer(value, bytes,
-                         uint32_t{g_forked ? ANYHAL_STATUS_DEVICE_LOST : ANYHAL_STATUS_OK}, error);
+                         uint32_t{g_forked || device->plugin->lost() ? ANYHAL_STATUS_DEVICE_LOST
+                                                                     : ANYHAL_STATUS_OK},
+                         error);
     case ANYHAL_QUERY_COUNTER:
       if (argument >= kCounters) break;
       return sdk::answer(value, bytes, g_counts[argument].load(), error);
@@ -198,7 +201,7 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t argumen
 }
 
 anyhal_status notify(anyhal_self*, uint32_t event, uint64_t, uint64_t* out_bytes, anyhal_error*) {
-  if (event == ANYHAL_EVENT_FORK_CHILD) g_forked = true;
+  if (event == ANYHAL_EVENT_FORK_CHILD) forked();
   if (out_bytes != nullptr) *out_bytes = 0;
   return ANYHAL_STATUS_OK;
 }

@@ -287,16 +287,14 @@ void Region::add(const anyhal_graph_entry& entry) {
 void Region::bake() {
   if (made_.empty()) return;
   Plugin& plugin = *plan_.plugin;
-  const Executable program = compile_cached(plugin, constants_.str(), services_);
+  const Owned program{plugin, compile_cached(plugin, constants_.str(), services_)};
   std::vector<api::Buffer*> arguments, outputs(made_.size());
   for (Block* source : sources_) arguments.push_back(filled(*source));
   if (api::Error* error =
-          program.run(plugin, arguments.data(), arguments.size(), outputs.data(), nullptr, {})) {
-    program.destroy(plugin);
+          program->run(plugin, arguments.data(), arguments.size(), outputs.data(), nullptr, {}))
     plugin.raise("computing what is constant", error);
-  }
   count(kLiveBuffers, outputs.size());
-  bool all = true;
+  Failed first{0, ""};
   for (size_t i = 0; i < made_.size(); ++i) {
     auto block = std::make_unique<Block>();
     block->plugin = &plugin, block->bytes = made_[i].second, block->buffer = outputs[i];
@@ -304,13 +302,14 @@ void Region::bake() {
     plan_.prepared.baked_bytes += block->bytes;
     plan_.baked.push_back(std::move(block));
   }
-  for (api::Buffer* output : outputs) all = plugin.await(output) && all;
-  program.destroy(plugin);
-  if (!all)
-    throw Failure(ANYHAL_STATUS_OUT_OF_MEMORY, 0,
-                  "what is constant in this graph takes %llu bytes, which are not there; free "
-                  "arrays",
-                  static_cast<unsigned long long>(plan_.prepared.baked_bytes));
+  for (api::Buffer* output : outputs)
+    if (const Failed why = plugin.await(output); first.code == 0) first = why;
+  if (first.code == 0) return;
+  const anyhal_status status = plugin.judge(first);
+  plugin.require_here();
+  throw Failure(status, 0, "computing what is constant, %llu bytes: %.120s; %s",
+                static_cast<unsigned long long>(plan_.prepared.baked_bytes), first.text.c_str(),
+                status == ANYHAL_STATUS_OUT_OF_MEMORY ? "free arrays" : "report this");
 }
 
 void Region::finish() {
@@ -344,7 +343,7 @@ anyhal_status graph_prepare(anyhal_device* device, const anyhal_graph_desc* desc
                             anyhal_plan** out_plan, const anyhal_prepared** out_prepared,
                             uint32_t* out_failing_entry, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(device);
     *out_failing_entry = 0;
     if (desc->mode != ANYHAL_GRAPH_COMPILE)
       throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE,

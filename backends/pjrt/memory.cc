@@ -1,5 +1,6 @@
 // Cells, staging blocks, and the copies between them.
 // SPDX-License-Identifier: Apache-2.0
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -13,20 +14,16 @@ using sdk::Failure;
 // The source is staging memory, which the core keeps until the flight has landed.
 void copy_in(anyhal_queue& queue, Block& to, const void* from) {
   const int64_t dims[1] = {static_cast<int64_t>(to.bytes)};
-  api::Args<api::ClientBufferFromHostBuffer> args;
-  args->client = queue.plugin->client();
-  args->data = from;
-  args->type = api::kU8;
-  args->dims = dims;
-  args->dim_count = 1;
+  api::Args<api::ClientBufferFromHostBuffer> args = queue.plugin->from_host(from, dims);
   args->semantics = api::kImmutableUntilTransferCompletes;
-  args->device = queue.plugin->device();
   queue.plugin->must("copying to the device", api::kClientBufferFromHostBuffer, args);
   count(kLiveBuffers);
   Flight flight;
   flight.event = args->done_with_host_buffer;
   flight.drop(to.buffer);
   to.buffer = args->buffer;
+  to.lost = false;
+  flight.name("copying to the device");
   take_off(queue, std::move(flight));
 }
 
@@ -38,6 +35,7 @@ void copy_out(anyhal_queue& queue, Block& from, void* to) {
   queue.plugin->must("copying from the device", api::kBufferToHostBuffer, args);
   Flight flight;
   flight.event = args->event;
+  flight.name("copying from the device");
   take_off(queue, std::move(flight));
 }
 
@@ -66,11 +64,20 @@ void check_region(const anyhal_queue& queue, const anyhal_copy_region& region) {
 }  // namespace
 
 api::Buffer* filled(Block& cell) {
+  if (cell.lost)
+    throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0,
+                  "what it reads was lost in a call that failed while updating it in place; write "
+                  "it anew");
+  std::atomic_ref<api::Buffer*> buffer(cell.buffer);
+  if (api::Buffer* there = buffer.load(std::memory_order_acquire)) return there;
+  // Two queues may read it at once.
+  static std::mutex* filling = new std::mutex;
+  std::lock_guard lock(*filling);
   if (cell.buffer != nullptr) return cell.buffer;
   void* zeros = std::calloc(1, cell.bytes);
   if (zeros == nullptr) throw std::bad_alloc();
   try {
-    cell.buffer = cell.plugin->buffer_of(zeros, cell.bytes);
+    buffer.store(cell.plugin->buffer_of(zeros, cell.bytes), std::memory_order_release);
   } catch (...) {
     std::free(zeros);
     throw;
@@ -84,7 +91,7 @@ namespace slots {
 anyhal_status memory_alloc(anyhal_device* device, const anyhal_memory_request* request,
                            anyhal_memory_block* out_block, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(device);
     if (request->kind > 1 || request->flags != 0)
       throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_MEMORY_KIND,
                     "memory kind %u with flags %u is unknown; use kind 0 or 1", request->kind,

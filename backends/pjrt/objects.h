@@ -19,11 +19,12 @@ struct Block {
   uint64_t bytes = 0;
   void* host = nullptr;           // staging
   api::Buffer* buffer = nullptr;  // cell; null: nothing was written yet
+  bool lost = false;              // what was in it went with a run that failed
 };
 
 inline Block* block_of(const anyhal_ref& ref) { return reinterpret_cast<Block*>(ref.memory); }
 
-// The buffer of a cell that is about to be read; what was never written reads as zeros.
+// The buffer of a cell that is about to be read; what was never written reads as zeros. Throws.
 api::Buffer* filled(Block& cell);
 
 // An operand with positions, which must lie in 0..bound-1.
@@ -68,6 +69,7 @@ struct Plan {
 // A call on its way, a copy, or a mark that queue_signal left.
 struct Flight {
   api::Event* event = nullptr;
+  char what[48] = {};  // for people
   uint64_t tag = 0;
   uint64_t value = 0;  // mark
   api::Buffer* conditions = nullptr;
@@ -75,6 +77,7 @@ struct Flight {
   api::Buffer* gone = nullptr;
   std::vector<api::Buffer*> more;
 
+  void name(const std::string& text) { what[text.copy(what, sizeof what - 1)] = '\0'; }
   void drop(api::Buffer* buffer) {
     if (buffer == nullptr) return;
     if (gone == nullptr)
@@ -146,12 +149,12 @@ namespace hal::pjrt {
 
 // Lets go of what a flight held.
 void drop_all(const Plugin& plugin, Flight& flight);
-// Refuses what a forked child or a dead queue refuses. Throws.
-void require_live(const anyhal_queue* queue);
+// Refuses what a forked child, a lost device or a dead queue refuses. A dead queue that `drains`
+// says so when nothing of it is on its way any more: the core then reuses its memory. Throws.
+void require_live(const anyhal_device* device);
+void require_live(anyhal_queue* queue, bool drains = true);
 // Adds a flight and lets go of those that have landed. The queue's mutex is held by neither.
 void take_off(anyhal_queue& queue, Flight&& flight);
-// Notes a failure of the queue; its mutex is held.
-void fail_queue(anyhal_queue& queue, anyhal_status status, uint64_t tag, const std::string& text);
 // Runs a prepared plan on the buffers behind the refs.
 void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call);
 

@@ -125,7 +125,7 @@ anyhal_status op_query(anyhal_device*, const anyhal_op_desc* desc, anyhal_verdic
 anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc, anyhal_plan** out_plan,
                          const anyhal_prepared** out_prepared, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(device);
     sdk::Answer answer;
     const sdk::Row* row = op_table().find(*desc, answer);
     if (row == nullptr)

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "program.h"
 
@@ -25,45 +27,58 @@ namespace {
 
 using sdk::Failure;
 
-// While a plugin starts: its log lines stay away from the host's stderr, and XLA_FLAGS away from
-// the plugin, which ends the process over a flag that it does not know.
+std::atomic<bool> g_started{false};  // a client was made in this process, or tried to
+
+// While a plugin starts: its log lines stay away from the host's stderr, and away from the plugin
+// what it ends the process over: a flag of XLA_FLAGS that it does not know, and more threads than
+// can be made.
 class QuietEnvironment {
  public:
   QuietEnvironment() : lock_(mutex()) {
-    flags_ = take("XLA_FLAGS");
+    hide("XLA_FLAGS", 0);
+    hide("PJRT_NPROC", kThreadsMax);
+    hide("NPROC", kThreadsMax);
     quiet_ = std::getenv("TF_CPP_MIN_LOG_LEVEL") == nullptr;
     if (quiet_) setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0);
   }
   ~QuietEnvironment() {
     if (quiet_) unsetenv("TF_CPP_MIN_LOG_LEVEL");
-    if (!flags_.empty()) setenv("XLA_FLAGS", flags_.c_str(), 1);
+    for (const auto& [name, value] : hidden_) setenv(name, value.c_str(), 1);
   }
 
  private:
+  static constexpr long kThreadsMax = 1024;
   static std::mutex& mutex() {
     static std::mutex* m = new std::mutex;
     return *m;
   }
-  static std::string take(const char* name) {
+  // Numbers up to `most` stay; with 0 everything is hidden.
+  void hide(const char* name, long most) {
     const char* value = std::getenv(name);
-    std::string kept = value != nullptr ? value : "";
-    if (!kept.empty()) unsetenv(name);
-    return kept;
+    if (value == nullptr || (most != 0 && std::strtol(value, nullptr, 10) <= most)) return;
+    hidden_.emplace_back(name, value);
+    unsetenv(name);
   }
   std::lock_guard<std::mutex> lock_;
-  std::string flags_;
+  std::vector<std::pair<const char*, std::string>> hidden_;
   bool quiet_;
 };
 
 // dlopen maps what the file says, and touching pages past its end kills the process.
 void require_library(const std::string& path) {
   struct stat info = {};
-  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+  const bool there = stat(path.c_str(), &info) == 0;
+  if (!there || !S_ISREG(info.st_mode))
     throw Failure(ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_MISSING_LIBRARY,
-                  "%.160s: there is no such file; correct ANYHAL_PJRT_PLUGINS", path.c_str());
+                  "%.160s: %s; correct ANYHAL_PJRT_PLUGINS", path.c_str(),
+                  there ? "it is no regular file" : "there is no such file");
   Elf64_Ehdr head = {};
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool read_all = file >= 0 && read(file, &head, sizeof head) == sizeof head;
+  if (file < 0)
+    throw Failure(ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_MISSING_LIBRARY,
+                  "%.160s cannot be read: %.40s; give the right to read it", path.c_str(),
+                  std::strerror(errno));
+  const bool read_all = read(file, &head, sizeof head) == sizeof head;
   uint64_t needed = 0;
   for (int i = 0; read_all && i < head.e_phnum; ++i) {
     Elf64_Phdr part = {};
@@ -72,7 +87,7 @@ void require_library(const std::string& path) {
       break;
     if (part.p_type == PT_LOAD) needed = std::max<uint64_t>(needed, part.p_offset + part.p_filesz);
   }
-  if (file >= 0) close(file);
+  close(file);
   if (!read_all || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || needed == 0 ||
       needed > static_cast<uint64_t>(info.st_size))
     throw Failure(ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_MISSING_LIBRARY,
@@ -83,11 +98,12 @@ void require_library(const std::string& path) {
 std::string hash_file(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat info = {};
-  if (file < 0 || fstat(file, &info) != 0) return "unreadable";
+  if (file < 0) return "";
+  if (fstat(file, &info) != 0) info.st_size = 0;
   const size_t bytes = static_cast<size_t>(info.st_size);
   void* mapped = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
   close(file);
-  if (mapped == MAP_FAILED) return "unreadable";
+  if (mapped == MAP_FAILED) return "";
   const std::string hash = hash_bytes(mapped, bytes);
   munmap(mapped, bytes);
   return hash;
@@ -95,15 +111,8 @@ std::string hash_file(const std::string& path) {
 
 }  // namespace
 
-anyhal_status status_of(int code) {
-  switch (code) {
-    case api::kResourceExhausted:
-      return ANYHAL_STATUS_OUT_OF_MEMORY;
-    case api::kUnimplemented:
-      return ANYHAL_STATUS_UNSUPPORTED;
-    default:
-      return ANYHAL_STATUS_INTERNAL;
-  }
+void forked() {
+  if (g_started) g_forked = true;
 }
 
 Plugin::Plugin(std::string path) : path_(std::move(path)) {
@@ -111,6 +120,11 @@ Plugin::Plugin(std::string path) : path_(std::move(path)) {
   if (path_.empty() || path_[0] != '/')
     throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
                   "'%.160s' is not an absolute path; write it whole in ANYHAL_PJRT_PLUGINS",
+                  path_.c_str());
+  if (g_forked)
+    throw Failure(ANYHAL_STATUS_DEVICE_LOST, 0,
+                  "%.160s: this process was forked after a plugin had started; start it with "
+                  "exec",
                   path_.c_str());
   require_library(path_);
   QuietEnvironment quiet;
@@ -123,6 +137,11 @@ Plugin::Plugin(std::string path) : path_(std::move(path)) {
   if (table_ == nullptr || table_->header.struct_size < offsetof(api::Table, slots))
     throw Failure(ANYHAL_STATUS_ABI_MISMATCH, ANYHAL_REASON_DRIVER,
                   "%.160s has no GetPjrtApi that answers; it is no PJRT plugin", file_.c_str());
+  if (major() != 0)
+    throw Failure(ANYHAL_STATUS_ABI_MISMATCH, ANYHAL_REASON_DRIVER,
+                  "%.120s speaks PJRT %d.%d, and 0 is the only major version known here; use a "
+                  "plugin of it",
+                  file_.c_str(), major(), minor());
   require_slots();
   if (has(api::kPluginInitialize)) {
     api::Args<api::PluginInitialize> args;
@@ -141,7 +160,6 @@ void Plugin::require_slots() const {
                                api::kErrorGetCode,
                                api::kEventDestroy,
                                api::kEventIsReady,
-                               api::kEventError,
                                api::kEventAwait,
                                api::kClientCreate,
                                api::kClientPlatformName,
@@ -175,6 +193,7 @@ void Plugin::start() {
   count.integer = 1;
   count.value_size = 1;
   api::Client* made = nullptr;
+  g_started = true;
   {
     api::Args<api::ClientCreate> args;
     args->options = &count;
@@ -199,8 +218,12 @@ void Plugin::start() {
   platform_.assign(name->text, name->text_size);
   api::Args<api::ClientText> version;
   version->client = made;
-  if (has(api::kClientPlatformVersion) && call(api::kClientPlatformVersion, version) == nullptr)
-    version_.assign(version->text, version->text_size);
+  if (has(api::kClientPlatformVersion)) {
+    if (api::Error* error = call(api::kClientPlatformVersion, version))
+      take(error);  // for people only
+    else
+      version_.assign(version->text, version->text_size);
+  }
   api::Args<api::ClientAddressableDevices> devices;
   devices->client = made;
   must("listing devices", api::kClientAddressableDevices, devices);
@@ -229,10 +252,10 @@ void Plugin::probe_reinterpretation() const {
       "module {\n func.func public @main(%0: tensor<1xf32>) -> tensor<1xf32> {\n"
       "  %1 = \"stablehlo.add\"(%0, %0) : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>\n"
       "  \"func.return\"(%1) : (tensor<1xf32>) -> ()\n }\n}\n";
-  const Executable program = compile(*this, text);
+  const Owned program{*this, compile(*this, text)};
   api::Buffer* in = buffer_of(&one, sizeof one);
   api::Buffer* out = nullptr;
-  api::Error* error = program.run(*this, &in, 1, &out, nullptr, {});
+  api::Error* error = program->run(*this, &in, 1, &out, nullptr, {});
   destroy(in);
   if (error != nullptr) {
     const Failed why = take(error);
@@ -241,13 +264,18 @@ void Plugin::probe_reinterpretation() const {
                   file_.c_str(), why.text.c_str());
   }
   count(kLiveBuffers);
-  const bool right =
-      await(out) && (!host_memory() || *static_cast<const float*>(pointer(out)) == 2);
+  Failed why = await(out);
+  bool right = why.code == 0;
+  try {
+    if (right && host_memory()) right = *static_cast<const float*>(pointer(out)) == 2;
+  } catch (const Failure& failed) {
+    right = false, why.text = failed.what();
+  }
   destroy(out);
-  program.destroy(*this);
   if (!right)
     throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_DRIVER,
-                  "%.100s computed 1 + 1 wrongly; it is not used", file_.c_str());
+                  "%.60s did not compute 1 + 1 = 2; it is not used%s%.100s", file_.c_str(),
+                  why.text.empty() ? "" : ": ", why.text.c_str());
 }
 
 const std::string& Plugin::hash() {
@@ -260,42 +288,112 @@ const std::string& Plugin::hash() {
 Failed Plugin::take(api::Error* error) const {
   api::Args<api::ErrorGetCode> code;
   code->error = error;
-  if (call(api::kErrorGetCode, code) != nullptr || code->code == 0) code->code = 13;
+  if (api::Error* another = call(api::kErrorGetCode, code)) {
+    end_error(another);
+    code->code = 0;
+  }
+  if (code->code == 0) code->code = api::kUnknown;
   api::Args<api::ErrorMessage> text;
   text->error = error;
-  using Silent = void (*)(void*);  // the two slots that return nothing
-  const auto silent = [&](api::Slot slot, void* record) {
-    Silent function;
-    std::memcpy(&function, &table_->slots[slot], sizeof function);
-    function(record);
-  };
-  silent(api::kErrorMessage, &text);
+  call_silent(api::kErrorMessage, &text);
   Failed out{code->code, std::string(text->message != nullptr ? text->message : "no reason given",
                                      text->message != nullptr ? text->message_size : 15)};
   for (char& c : out.text)
     if (c == '\n' || c == '\r') c = ' ';
+  end_error(error);
+  return out;
+}
+
+// Of the two slots that return nothing.
+void Plugin::call_silent(api::Slot slot, void* record) const {
+  void (*function)(void*);
+  std::memcpy(&function, &table_->slots[slot], sizeof function);
+  function(record);
+}
+
+void Plugin::end_error(api::Error* error) const {
   api::Args<api::ErrorDestroy> end;
   end->error = error;
-  silent(api::kErrorDestroy, &end);
-  return out;
+  call_silent(api::kErrorDestroy, &end);
 }
 
 void Plugin::raise(const char* what, api::Error* error) const {
   const Failed why = take(error);
-  throw Failure(status_of(why.code), ANYHAL_REASON_DRIVER, "%s on %.40s: %.150s; report this", what,
-                file_.c_str(), why.text.c_str());
+  const anyhal_status status = judge(why);
+  require_here();
+  throw Failure(status, ANYHAL_REASON_DRIVER, "%s on %.40s: %.150s; %s", what, file_.c_str(),
+                why.text.c_str(),
+                status == ANYHAL_STATUS_OUT_OF_MEMORY ? "free arrays" : "report this");
 }
 
-api::Buffer* Plugin::buffer_of(const void* data, uint64_t bytes) const {
-  const int64_t dims[1] = {static_cast<int64_t>(bytes)};
+// What one call says about itself is no reason to give up the device; all else may be.
+anyhal_status Plugin::judge(const Failed& why) const {
+  switch (why.code) {
+    case api::kResourceExhausted:
+      return ANYHAL_STATUS_OUT_OF_MEMORY;
+    case api::kUnimplemented:
+      return ANYHAL_STATUS_UNSUPPORTED;
+    case api::kInvalidArgument:
+    case api::kNotFound:
+      return ANYHAL_STATUS_INTERNAL;
+    default:
+      break;
+  }
+  if (client_ == nullptr || (!lost() && answers())) return ANYHAL_STATUS_INTERNAL;
+  std::lock_guard lock(losing_);
+  if (lost_text_.empty()) lost_text_ = why.text;
+  lost_.store(true, std::memory_order_release);
+  return ANYHAL_STATUS_DEVICE_LOST;
+}
+
+void Plugin::require_here() const {
+  if (!lost()) return;
+  std::lock_guard lock(losing_);
+  throw Failure(ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_DRIVER, "%.200s", lost_text_.c_str());
+}
+
+// Whether the device still takes a byte.
+bool Plugin::answers() const {
+  const char byte = 0;
+  const int64_t dims[1] = {1};
+  api::Args<api::ClientBufferFromHostBuffer> args = from_host(&byte, dims);
+  if (api::Error* error = call(api::kClientBufferFromHostBuffer, args))
+    return take(error).code == api::kResourceExhausted;
+  count(kLiveBuffers);
+  if (args->done_with_host_buffer != nullptr) destroy(args->done_with_host_buffer);
+  api::Args<api::BufferReadyEvent> arrival;
+  arrival->buffer = args->buffer;
+  Failed why{0, ""};
+  if (api::Error* error = call(api::kBufferReadyEvent, arrival)) {
+    why = take(error);
+  } else {
+    constexpr int kLimitMs = 5000;  // what hangs is lost as well
+    int waited = 0;
+    while (!ready(arrival->event) && waited++ < kLimitMs) usleep(1000);
+    if (waited < kLimitMs)
+      why = end(arrival->event);
+    else
+      why.code = api::kUnknown, destroy(arrival->event);
+  }
+  destroy(args->buffer);
+  return why.code == 0 || why.code == api::kResourceExhausted;
+}
+
+api::Args<api::ClientBufferFromHostBuffer> Plugin::from_host(const void* data,
+                                                             const int64_t* dims) const {
   api::Args<api::ClientBufferFromHostBuffer> args;
   args->client = client_;
   args->data = data;
   args->type = api::kU8;
   args->dims = dims;
   args->dim_count = 1;
-  args->semantics = api::kImmutableOnlyDuringCall;
   args->device = device_;
+  return args;
+}
+
+api::Buffer* Plugin::buffer_of(const void* data, uint64_t bytes) const {
+  const int64_t dims[1] = {static_cast<int64_t>(bytes)};
+  api::Args<api::ClientBufferFromHostBuffer> args = from_host(data, dims);
   must("making a buffer", api::kClientBufferFromHostBuffer, args);
   if (args->done_with_host_buffer != nullptr) destroy(args->done_with_host_buffer);
   count(kLiveBuffers);
@@ -320,28 +418,26 @@ bool Plugin::ready(api::Event* event) const {
   args->event = event;
   if (api::Error* error = call(api::kEventIsReady, args)) {
     take(error);
-    return true;  // the outcome says what is wrong with it
+    return true;  // ending it waits, and says what is wrong with it
   }
   return args->is_ready;
 }
 
-Failed Plugin::outcome(api::Event* event) const {
+// By waiting: asking an event for its error before it is ready ends the process.
+Failed Plugin::end(api::Event* event) const {
   api::Args<api::EventArgs> args;
   args->event = event;
-  if (api::Error* error = call(api::kEventError, args)) return take(error);
-  return {0, ""};
+  Failed why{0, ""};
+  if (api::Error* error = call(api::kEventAwait, args)) why = take(error);
+  destroy(event);
+  return why;
 }
 
-bool Plugin::await(api::Buffer* buffer) const {
+Failed Plugin::await(api::Buffer* buffer) const {
   api::Args<api::BufferReadyEvent> made;
   made->buffer = buffer;
-  must("asking for readiness", api::kBufferReadyEvent, made);
-  api::Args<api::EventArgs> args;
-  args->event = made->event;
-  api::Error* error = call(api::kEventAwait, args);
-  if (error != nullptr) take(error);
-  destroy(made->event);
-  return error == nullptr;
+  if (api::Error* error = call(api::kBufferReadyEvent, made)) return take(error);
+  return end(made->event);
 }
 
 const void* Plugin::pointer(api::Buffer* buffer) const {

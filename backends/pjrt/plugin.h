@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "anyhal/sdk/guard.hpp"
@@ -12,8 +13,10 @@
 
 namespace hal::pjrt {
 
-// Set in a forked child, where every call of a plugin hangs or crashes.
+// Set in a child that was forked after a plugin had started: every call of one hangs or crashes.
 extern std::atomic<bool> g_forked;
+// Notes the fork, where there is anything to note.
+void forked();
 
 // What a test or a person may count, by the number of device_query(COUNTER).
 enum Counter : uint64_t {
@@ -32,7 +35,7 @@ inline void count(Counter what, uint64_t change = 1) {
 
 // What a plugin said about a failure.
 struct Failed {
-  int code;  // api::Code, never 0
+  int code;  // api::Code; 0: nothing failed
   std::string text;
 };
 
@@ -55,8 +58,8 @@ class Plugin {
   int major() const { return table_->version.major; }
   int minor() const { return table_->version.minor; }
   // Results lie in memory that this process reads by address.
-  bool host_memory() const { return platform_ == "cpu"; }
-  // Of the file's bytes, 32 hexadecimal digits; read once.
+  bool host_memory() const { return platform_ == "cpu" && has(api::kBufferOpaquePointer); }
+  // Of the file's bytes, 32 hexadecimal digits, or "" where they cannot be read; read once.
   const std::string& hash();
 
   // What GetPjrtApi answered: one per image of the file in this process.
@@ -78,30 +81,42 @@ class Plugin {
   // Reads and frees an error.
   Failed take(api::Error* error) const;
   [[noreturn]] void raise(const char* what, api::Error* error) const;
+  // The contract's word for a failure. A device that does not even take a byte any more is lost,
+  // and stays so.
+  anyhal_status judge(const Failed& why) const;
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
+  // Throws DEVICE_LOST with what was said first.
+  void require_here() const;
 
+  // What asks for a device buffer of dense bytes; they must stay as they are during the call.
+  api::Args<api::ClientBufferFromHostBuffer> from_host(const void* data, const int64_t* dims) const;
   // A new device buffer with these bytes, which may change after return.
   api::Buffer* buffer_of(const void* data, uint64_t bytes) const;
   void destroy(api::Buffer* buffer) const;
   void destroy(api::Event* event) const;
   bool ready(api::Event* event) const;
-  // After readiness: what failed, or code 0.
-  Failed outcome(api::Event* event) const;
-  // Waits until the buffer's bytes are there; false where its computation failed.
-  bool await(api::Buffer* buffer) const;
+  // Waits, ends the event, and says what failed.
+  Failed end(api::Event* event) const;
+  // Waits until the buffer's bytes are there, and says what failed instead.
+  Failed await(api::Buffer* buffer) const;
   // The address of a ready buffer, where host_memory().
   const void* pointer(api::Buffer* buffer) const;
 
  private:
   void require_slots() const;
   void probe_reinterpretation() const;
+  bool answers() const;
+  void call_silent(api::Slot slot, void* record) const;
+  void end_error(api::Error* error) const;
 
   std::string path_, file_, platform_, kind_, version_, hash_;
   const api::Table* table_ = nullptr;
   api::Client* client_ = nullptr;
   api::Device* device_ = nullptr;
+  mutable std::atomic<bool> lost_{false};
+  mutable std::mutex losing_;
+  mutable std::string lost_text_;
 };
-
-anyhal_status status_of(int code);
 
 }  // namespace hal::pjrt
 

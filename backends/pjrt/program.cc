@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.h"
 
+#include <sched.h>
+
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 
 #include "plugin.h"
 
@@ -14,6 +17,7 @@ namespace {
 // 1. Without them plugins end the process.
 constexpr char kOptions[] = {0x1a, 0x04, 0x20, 0x01, 0x28, 0x01};
 constexpr char kFormat[] = "mlir";
+constexpr size_t kHashLength = 32;
 
 uint64_t mix(uint64_t h, uint64_t word) {
   h = (h ^ word) * 0x9e3779b97f4a7c15ull;
@@ -21,14 +25,20 @@ uint64_t mix(uint64_t h, uint64_t word) {
 }
 
 Executable wrapped(const Plugin& plugin, api::LoadedExecutable* loaded) {
+  count(kLivePrograms);
+  Owned made{plugin, {loaded}};
   api::Args<api::LoadedExecutableGetExecutable> args;
   args->loaded = loaded;
   plugin.must("reading what was compiled", api::kLoadedExecutableGetExecutable, args);
-  count(kLivePrograms);
-  return {loaded, args->executable};
+  made.program.executable = args->executable;
+  api::Args<api::ExecutableNumOutputs> outputs;
+  outputs->executable = args->executable;
+  plugin.must("counting results", api::kExecutableNumOutputs, outputs);
+  made.program.output_count = outputs->output_count;
+  return made.take();
 }
 
-Executable load(const Plugin& plugin, const std::vector<char>& bytes) {
+Executable load(const Plugin& plugin, const std::string& bytes) {
   if (!plugin.has(api::kExecutableDeserializeAndLoad)) return {};
   api::Args<api::ExecutableDeserializeAndLoad> args;
   args->client = plugin.client();
@@ -41,6 +51,12 @@ Executable load(const Plugin& plugin, const std::vector<char>& bytes) {
   return wrapped(plugin, args->executable);
 }
 
+// Stands before a kept program: a plugin may take a damaged one, or another's, for a good one.
+std::string seal(const std::string& key, const std::string& blob) {
+  const std::string both = key + blob;
+  return hash_bytes(both.data(), both.size());
+}
+
 void store(const Plugin& plugin, const Executable& made, const std::string& key,
            const anyhal_services* services) {
   if (!plugin.has(api::kExecutableSerialize)) return;
@@ -50,20 +66,38 @@ void store(const Plugin& plugin, const Executable& made, const std::string& key,
     plugin.take(error);
     return;
   }
-  services->cache_put(services->context, key.c_str(), args->bytes, args->byte_count);
+  const std::string blob(args->bytes, args->byte_count);
+  const std::string entry = seal(key, blob) + blob;
+  services->cache_put(services->context, key.c_str(), entry.data(), entry.size());
   if (args->destroy != nullptr) args->destroy(args->serialized);
 }
 
-std::vector<char> stored(const std::string& key, const anyhal_services* services) {
+// The entry's program, or nothing where it is absent or damaged.
+std::string stored(const std::string& key, const anyhal_services* services) {
   uint64_t bytes = 0;
   if (services->cache_get(services->context, key.c_str(), nullptr, &bytes) != ANYHAL_STATUS_OK)
     return {};
-  std::vector<char> data(bytes);
+  std::string data(bytes, '\0');
   if (services->cache_get(services->context, key.c_str(), data.data(), &bytes) !=
           ANYHAL_STATUS_OK ||
-      bytes != data.size())
+      bytes != data.size() || bytes <= kHashLength)
     return {};
-  return data;
+  const std::string hash = data.substr(0, kHashLength);
+  data.erase(0, kHashLength);
+  return seal(key, data) == hash ? data : std::string();
+}
+
+// What a compiled program depends on beside plugin and text: the processor, and how many of it.
+std::string machine() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string features;
+  for (std::string line; std::getline(file, line) && !line.empty();)
+    for (const char* kind : {"vendor_id", "model", "flags", "Features", "CPU "})
+      if (line.rfind(kind, 0) == 0) features += line + "\n";
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  return hash_bytes(features.data(), features.size()) + " " + std::to_string(count);
 }
 
 }  // namespace
@@ -108,9 +142,11 @@ api::Error* Executable::run(const Plugin& plugin, api::Buffer* const* arguments,
 }
 
 void Executable::destroy(const Plugin& plugin) const {
-  api::Args<api::ExecutableArgs> one;
-  one->executable = executable;
-  if (api::Error* error = plugin.call(api::kExecutableDestroy, one)) plugin.take(error);
+  if (executable != nullptr) {
+    api::Args<api::ExecutableArgs> one;
+    one->executable = executable;
+    if (api::Error* error = plugin.call(api::kExecutableDestroy, one)) plugin.take(error);
+  }
   api::Args<api::LoadedExecutableArgs> two;
   two->executable = loaded;
   if (api::Error* error = plugin.call(api::kLoadedExecutableDestroy, two)) plugin.take(error);
@@ -146,10 +182,12 @@ Executable compile(const Plugin& plugin, const std::string& text) {
 
 Executable compile_cached(Plugin& plugin, const std::string& text,
                           const anyhal_services* services) {
+  static const std::string here = machine();
   // The file's hash stands first: a blob of another plugin may load and compute zeros.
-  const std::string key = "pjrt 1 " + plugin.hash() + " " + hash_bytes(text.data(), text.size()) +
-                          " " + std::to_string(text.size());
-  const std::vector<char> bytes = stored(key, services);
+  const std::string key = "pjrt 2 " + plugin.hash() + " " + hash_bytes(text.data(), text.size()) +
+                          " " + std::to_string(text.size()) + " " + here;
+  const bool kept = !plugin.hash().empty();
+  const std::string bytes = kept ? stored(key, services) : "";
   if (!bytes.empty()) {
     const Executable found = load(plugin, bytes);
     if (found.loaded != nullptr) {
@@ -157,10 +195,10 @@ Executable compile_cached(Plugin& plugin, const std::string& text,
       return found;
     }
   }
-  const Executable made = compile(plugin, text);
+  Owned made{plugin, compile(plugin, text)};
   count(kCompiled);
-  store(plugin, made, key, services);
-  return made;
+  if (kept) store(plugin, made.program, key, services);
+  return made.take();
 }
 
 }  // namespace hal::pjrt

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "anyhal/backend.h"
@@ -21,6 +22,7 @@ std::string hash_bytes(const void* data, size_t bytes);
 struct Executable {
   api::LoadedExecutable* loaded = nullptr;
   api::Executable* executable = nullptr;
+  size_t output_count = 0;
 
   // Enqueues one run. Results go to `outputs`; `complete` may be null. Arguments named in `kept`
   // stay whole although the program may overwrite them.
@@ -30,6 +32,17 @@ struct Executable {
   void destroy(const Plugin& plugin) const;
   // Bytes of temporaries of one run; 0 where the plugin does not say.
   uint64_t temp_bytes(const Plugin& plugin) const;
+};
+
+// One that ends with its scope, unless it is taken out.
+struct Owned {
+  const Plugin& plugin;
+  Executable program;
+  ~Owned() {
+    if (program.loaded != nullptr) program.destroy(plugin);
+  }
+  const Executable* operator->() const { return &program; }
+  Executable take() { return std::exchange(program, {}); }
 };
 
 // Compiles, or throws sdk::Failure: INTERNAL for a text that the plugin does not accept.

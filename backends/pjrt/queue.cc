@@ -17,53 +17,68 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
 }
 
-// Whether all conditions of a finished run held.
-bool conditions_held(const Plugin& plugin, api::Buffer* flags, size_t& failed) {
-  if (!plugin.await(flags)) return false;
-  api::Args<api::BufferToHostBuffer> size;
-  size->source = flags;
-  if (api::Error* error = plugin.call(api::kBufferToHostBuffer, size)) {
-    plugin.take(error);
-    return false;
-  }
-  std::vector<char> bytes(size->destination_bytes);
-  api::Args<api::BufferToHostBuffer> copy;
-  copy->source = flags;
-  copy->destination = bytes.data();
-  copy->destination_bytes = bytes.size();
-  if (api::Error* error = plugin.call(api::kBufferToHostBuffer, copy)) {
-    plugin.take(error);
-    return false;
-  }
-  api::Args<api::EventArgs> wait;
-  wait->event = copy->event;
-  if (api::Error* error = plugin.call(api::kEventAwait, wait)) plugin.take(error);
-  plugin.destroy(copy->event);
-  const auto bad = std::find(bytes.begin(), bytes.end(), 0);
-  failed = static_cast<size_t>(bad - bytes.begin());
-  return bad == bytes.end();
+void fail_queue(anyhal_queue& queue, anyhal_status status, const Flight& flight,
+                const std::string& text) {
+  if (queue.status != ANYHAL_STATUS_OK) return;
+  queue.status = status;
+  queue.failure = text;
+  queue.failed_tag = flight.tag;
+  queue.failed_value = queue.signalled + 1;
+  for (size_t i = 0; i < queue.flights.size(); ++i)
+    if (queue.flights.at(i).value != 0) {
+      queue.failed_value = queue.flights.at(i).value;
+      break;
+    }
 }
 
+// The flight's work failed in the plugin.
+void failed(anyhal_queue& queue, const Flight& flight, const Failed& why) {
+  anyhal_status status = queue.plugin->judge(why);
+  const char* cure = "run again from inputs that are still good";
+  if (status == ANYHAL_STATUS_OUT_OF_MEMORY)
+    cure = "what the call updates in place is lost, free arrays";
+  else if (status != ANYHAL_STATUS_DEVICE_LOST)
+    status = ANYHAL_STATUS_EXECUTION_FAILED;
+  fail_queue(queue, status, flight, std::string(flight.what) + ": " + why.text + "; " + cure);
+}
+
+// The bytes of a buffer that is ready.
+Failed read_bytes(const Plugin& plugin, api::Buffer* from, std::vector<char>& bytes) {
+  for (const bool sized : {false, true}) {
+    api::Args<api::BufferToHostBuffer> args;
+    args->source = from;
+    args->destination = sized ? bytes.data() : nullptr;
+    args->destination_bytes = bytes.size();
+    if (api::Error* error = plugin.call(api::kBufferToHostBuffer, args)) return plugin.take(error);
+    if (sized) return plugin.end(args->event);
+    bytes.resize(args->destination_bytes);
+  }
+  return {0, ""};
+}
+
+// Looks whether all conditions of a finished run held.
+void check_conditions(anyhal_queue& queue, const Flight& flight) {
+  if (queue.status != ANYHAL_STATUS_OK) return;
+  std::vector<char> bytes;
+  Failed why = queue.plugin->await(flight.conditions);
+  if (why.code == 0) why = read_bytes(*queue.plugin, flight.conditions, bytes);
+  if (why.code != 0) return failed(queue, flight, why);
+  const auto bad = std::find(bytes.begin(), bytes.end(), 0);
+  if (bad != bytes.end())
+    fail_queue(queue, ANYHAL_STATUS_EXECUTION_FAILED, flight,
+               "an index or length that this run computed is outside its axis (check " +
+                   std::to_string(bad - bytes.begin()) + "); correct the values");
+}
+
+// Throws nothing: what fails is the queue's failure.
 void land(anyhal_queue& queue, Flight& flight) {
   const Plugin& plugin = *queue.plugin;
   if (flight.event != nullptr) {
-    const Failed why = plugin.outcome(flight.event);
-    plugin.destroy(flight.event);
-    if (why.code != 0)
-      fail_queue(queue,
-                 why.code == api::kResourceExhausted ? ANYHAL_STATUS_OUT_OF_MEMORY
-                                                     : ANYHAL_STATUS_EXECUTION_FAILED,
-                 flight.tag,
-                 why.text + (why.code == api::kResourceExhausted
-                                 ? "; what the call updates in place is lost, free arrays"
-                                 : "; run again from inputs that are still good"));
+    const Failed why = plugin.end(flight.event);
+    if (why.code != 0) failed(queue, flight, why);
   }
   if (flight.conditions != nullptr) {
-    size_t number = 0;
-    if (queue.status == ANYHAL_STATUS_OK && !conditions_held(plugin, flight.conditions, number))
-      fail_queue(queue, ANYHAL_STATUS_EXECUTION_FAILED, flight.tag,
-                 "an index or length that this run computed is outside its axis (check " +
-                     std::to_string(number) + "); correct the values");
+    check_conditions(queue, flight);
     plugin.destroy(flight.conditions);
   }
   flight.event = nullptr, flight.conditions = nullptr;
@@ -102,14 +117,26 @@ void pause(uint64_t waited_ns) {
 
 }  // namespace
 
-void require_live(const anyhal_queue* queue) {
+void require_live(const anyhal_device* device) {
   if (g_forked.load(std::memory_order_relaxed))
     throw Failure(ANYHAL_STATUS_DEVICE_LOST, 0,
                   "this process was forked after the plugin had started, and no plugin works in a "
                   "child; start it with exec or before the device is used");
-  if (queue != nullptr && queue->status != ANYHAL_STATUS_OK)
-    throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "the queue is dead: %s",
-                  queue->failure.c_str());
+  if (device != nullptr) device->plugin->require_here();
+}
+
+void require_live(anyhal_queue* queue, bool drains) {
+  require_live(queue->device);
+  std::unique_lock lock(queue->mutex);
+  if (queue->status == ANYHAL_STATUS_OK) return;
+  for (uint64_t begin = now_ns(); drains && !queue->flights.empty();) {
+    queue->plugin->require_here();
+    look(*queue);
+    lock.unlock();
+    pause(now_ns() - begin);
+    lock.lock();
+  }
+  throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "the queue is dead: %s", queue->failure.c_str());
 }
 
 void drop_all(const Plugin& plugin, Flight& flight) {
@@ -125,25 +152,12 @@ void take_off(anyhal_queue& queue, Flight&& flight) {
   look(queue);
 }
 
-void fail_queue(anyhal_queue& queue, anyhal_status status, uint64_t tag, const std::string& text) {
-  if (queue.status != ANYHAL_STATUS_OK) return;
-  queue.status = status;
-  queue.failure = text;
-  queue.failed_tag = tag;
-  queue.failed_value = queue.signalled + 1;
-  for (size_t i = 0; i < queue.flights.size(); ++i)
-    if (queue.flights.at(i).value != 0) {
-      queue.failed_value = queue.flights.at(i).value;
-      break;
-    }
-}
-
 namespace slots {
 
 anyhal_status queue_create(anyhal_device* device, const anyhal_queue_options* options,
                            anyhal_queue** out_queue, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(device);
     if (options != nullptr && (options->flags & ~ANYHAL_QUEUE_PROFILED) != 0)
       throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0, "queue flags %u are unknown; use 0",
                     options->flags);
@@ -155,7 +169,7 @@ anyhal_status queue_create(anyhal_device* device, const anyhal_queue_options* op
 // The plugin starts work by itself, so that a signal only leaves a mark.
 anyhal_status queue_signal(anyhal_queue* queue, uint64_t value, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(queue);
+    require_live(queue, false);
     Flight mark;
     mark.value = value;
     queue->signalled = value;
@@ -183,17 +197,19 @@ anyhal_status queue_wait(anyhal_queue* queue, anyhal_queue* source, uint64_t val
 anyhal_status host_wait(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
                         anyhal_queue_state* state, anyhal_error* error) {
   return sdk::guard(error, [&] {
-    require_live(nullptr);
+    require_live(static_cast<anyhal_device*>(nullptr));
     const uint64_t begin = now_ns();
     for (;;) {
       {
         std::lock_guard lock(queue->mutex);
-        look(*queue);
+        if (!queue->plugin->lost()) look(*queue);
         report(*queue, state);
         if (queue->completed >= value) return ANYHAL_STATUS_OK;
-        if (queue->status != ANYHAL_STATUS_OK)
+        // The rest lands first: the core takes back what it was given. A lost device's never does.
+        queue->plugin->require_here();
+        if (queue->status != ANYHAL_STATUS_OK && queue->flights.empty())
           return sdk::fail(error, queue->status, 0, "%s", queue->failure.c_str());
-        if (value > queue->signalled)
+        if (value > queue->signalled && queue->status == ANYHAL_STATUS_OK)
           throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
                         "value %llu was not signalled; signal it first",
                         static_cast<unsigned long long>(value));

@@ -55,9 +55,12 @@ void check_list(const Checked& list, const char* data) {
 void check_positions(const anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
   for (const Checked& list : plan.checked) {
     api::Buffer* buffer = filled(cell_of(plan, call, list.operand));
-    if (!queue.plugin->await(buffer))
-      throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0,
-                    "the indices were never computed; look at the first failure");
+    if (const Failed why = queue.plugin->await(buffer); why.code != 0) {
+      queue.plugin->judge(why);
+      queue.plugin->require_here();
+      throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "the indices were never computed: %.160s",
+                    why.text.c_str());
+    }
     const char* data = static_cast<const char*>(queue.plugin->pointer(buffer)) + list.first;
     if (list.dtype == ANYHAL_DTYPE_I32)
       check_list<int32_t>(list, data);
@@ -89,23 +92,24 @@ bool deleted(const Plugin& plugin, api::Buffer* buffer) {
 // Not accepted. What the program was to overwrite may be gone all the same.
 [[noreturn]] void refused(anyhal_queue& queue, const Plan& plan, const anyhal_call& call,
                           api::Error* error) {
-  const Failed why = queue.plugin->take(error);
+  const Plugin& plugin = *queue.plugin;
+  const Failed why = plugin.take(error);
+  const anyhal_status status = plugin.judge(why);
+  plugin.require_here();
   bool lost = false;
   for (const Plan::Parameter& parameter : plan.parameters) {
     Block& cell = cell_of(plan, call, parameter.operand);
-    if (!parameter.donated || cell.buffer == nullptr || !deleted(*queue.plugin, cell.buffer))
-      continue;
-    queue.plugin->destroy(cell.buffer);
+    if (!parameter.donated || cell.buffer == nullptr || !deleted(plugin, cell.buffer)) continue;
+    plugin.destroy(cell.buffer);
     cell.buffer = nullptr;
-    lost = true;
+    cell.lost = lost = true;
   }
-  if (!lost)
-    throw Failure(status_of(why.code), 0, "%.180s; free arrays or use another device",
+  if (lost)
+    throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "%.160s; what it updates in place is lost",
                   why.text.c_str());
-  std::lock_guard lock(queue.mutex);
-  fail_queue(queue, ANYHAL_STATUS_EXECUTION_FAILED, call.tag,
-             why.text + "; what it updates in place is lost");
-  throw Failure(ANYHAL_STATUS_EXECUTION_FAILED, 0, "%.180s; what it updates in place is lost",
+  if (status == ANYHAL_STATUS_OUT_OF_MEMORY)
+    throw Failure(status, 0, "%.180s; free arrays", why.text.c_str());
+  throw Failure(ANYHAL_STATUS_INTERNAL, 0, "the plugin refused the run: %.160s; report this",
                 why.text.c_str());
 }
 
@@ -121,8 +125,13 @@ void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
     queue.arguments.push_back(filled(cell_of(plan, call, parameter.operand)));
   if (plan.donates) keep_shared(queue, plan);
   queue.outputs.assign(plan.results.size() + plan.conditions, nullptr);
+  if (queue.outputs.size() != plan.program.output_count)
+    throw Failure(ANYHAL_STATUS_INTERNAL, 0, "the program has %u results and not %u; report this",
+                  static_cast<unsigned>(plan.program.output_count),
+                  static_cast<unsigned>(queue.outputs.size()));
   Flight flight;
   flight.tag = call.tag;
+  flight.name(plan.kernel);
   if (api::Error* error =
           plan.program.run(*queue.plugin, queue.arguments.data(), queue.arguments.size(),
                            queue.outputs.data(), &flight.event, queue.kept))
@@ -133,6 +142,7 @@ void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
     Block& cell = cell_of(plan, call, plan.results[i].operand);
     flight.drop(cell.buffer);
     cell.buffer = queue.outputs[i];
+    cell.lost = false;
   }
   if (plan.conditions) flight.conditions = queue.outputs.back();
   take_off(queue, std::move(flight));

@@ -8,6 +8,7 @@ looked through. Without a plugin these tests are skipped; with ANYHAL_TEST_FOREI
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ sys.path[:0] = [
     str(TESTS / "frontends"),
     str(Path(__file__).parent),
 ]
+
+from plugin_double import Double, build_double  # noqa: E402
 
 from anyhal.runtime.manifest import read_manifest  # noqa: E402
 from anyhal.runtime.vendor import plugin_paths  # noqa: E402
@@ -62,3 +65,29 @@ def plugins(paths: list[Path]) -> list[Any]:
 @pytest.fixture(scope="session", params=range(NEEDED))
 def device(request: pytest.FixtureRequest, plugins: list[Any]) -> Any:
     return plugins[request.param]
+
+
+@pytest.fixture(scope="session")
+def double_library() -> Path:
+    if shutil.which("cmake") is None or shutil.which("g++") is None:
+        pytest.fail("cmake and g++ build the plugin double; install them")
+    return build_double()
+
+
+def before(number: int, paths: list[Path], library: Path, folder: Path) -> Double:
+    others = tuple(p for p in paths if p is not paths[number])
+    return Double(library, paths[number], folder, others)
+
+
+@pytest.fixture
+def double(paths: list[Path], double_library: Path, tmp_path: Path) -> Double:
+    """The double before the first plugin, with the other one beside it."""
+    return before(0, paths, double_library, tmp_path)
+
+
+@pytest.fixture(params=range(NEEDED))
+def each_double(
+    request: pytest.FixtureRequest, paths: list[Path], double_library: Path, tmp_path: Path
+) -> Double:
+    """The same before each plugin in turn."""
+    return before(request.param, paths, double_library, tmp_path)

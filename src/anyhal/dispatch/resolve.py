@@ -330,7 +330,7 @@ def _weigh(
     """Asks candidate after candidate, stage by stage, until one stage has a taker; or every one."""
     chosen = context.current()
     call = _call_fact(spec, infos, attrs, outs, on)
-    known = device.facts()
+    known = device.facts(every=every or chosen.contract.fallback == "any")
     asked: list[Candidate] = []
     stage, decision = -1, None
     steps = routing.every_step if every else routing.steps
@@ -339,6 +339,8 @@ def _weigh(
             break
         stage = step.stage
         verdicts: tuple[Any, ...] = ()
+        if step.device.why_not and not every:
+            device.require_alive(step.device.name)
         if not step.device.why_not:
             target = device.device(step.device.name) if known else None
             # Elsewhere the operands are copied first: in place only what the op itself demands.

@@ -1,8 +1,9 @@
 """Backends loaded, devices opened, and the facts that policy is told.
 SPDX-License-Identifier: Apache-2.0
 
-Nothing is opened at import. The first question about devices loads the backends found; the first
-array on a device opens it.
+Nothing is opened at import. The first question about devices loads the backends found, but for
+those that their manifest defers: these wait until somebody names or lists them, or nothing better
+is here. The first array on a device opens it.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ class _Loaded:
     discovery: Discovery
     devices: dict[str, Device]
     refused: list[RefusedBackend]
+    deferred: list[BackendRecord]
 
 
 _lock = threading.RLock()
@@ -165,12 +167,21 @@ def _loaded() -> _Loaded:
             _core.set_debug_pool(settings.DEBUG_POOL.read())
             _core.set_log_level(settings.LOG_LEVELS.index(settings.LOG.read()))
             found = discover()
-            state = _Loaded(found, {}, [])
+            state = _Loaded(found, {}, [], [])
             for record in found.backends:
-                if not record.hidden:
+                if record.error is None and record.manifest and record.manifest.deferred:
+                    state.deferred.append(record)
+                elif not record.hidden:
                     _load_found(state, record)
             _state = state
         return _state
+
+
+def _load_deferred() -> None:
+    state = _loaded()
+    with _lock:
+        while state.deferred:
+            _load_found(state, state.deferred.pop(0))
 
 
 def _load_found(state: _Loaded, record: BackendRecord) -> None:
@@ -273,6 +284,8 @@ def load_backend(
         )
     state = _loaded()
     with _lock:
+        if any(record.name == instance for record in state.deferred):
+            _load_deferred()
         if any(d.fact.backend == instance for d in state.devices.values()):
             raise InvalidArgumentError(
                 f"loading backend {name!r}: the name {instance!r} is taken by a loaded instance;"
@@ -292,8 +305,15 @@ def load_backend(
         return made
 
 
-def facts() -> Facts:
-    """All that policy is told about this process's devices."""
+def facts(every: bool = True) -> Facts:
+    """All that policy is told about this process's devices; without `every`, of those that were
+    asked for so far: enough for a choice that names one of them."""
+    if every:
+        _load_deferred()
+    visible = settings.VISIBLE_DEVICES
+    names = visible.read()
+    for name in names or ():
+        _reach(name)
     state = _loaded()
     known = Facts(
         devices=tuple(_live(d) for d in state.devices.values()),
@@ -301,8 +321,7 @@ def facts() -> Facts:
         searched=state.discovery.searched,
         notes=(*state.discovery.notes, *settings.unknown_names()),
     )
-    visible = settings.VISIBLE_DEVICES
-    limited = limit_visible(known, visible.read(), visible.name)
+    limited = limit_visible(known, names, visible.name)
     _warn_once(limited.notes)
     return limited
 
@@ -331,26 +350,47 @@ def _live(d: Device) -> DeviceFact:
 @typed_call("devices")
 def devices() -> list[Device]:
     """Every device found, best first."""
-    state = _loaded()
-    return [state.devices[r.device.name] for r in rank_devices(facts())]
+    known = facts()
+    return [_loaded().devices[r.device.name] for r in rank_devices(known)]
 
 
 @typed_call("device")
 def device(name: Device | str | None = None) -> Device:
     """The device of that name (chip:index, chip or an identity); without a name, the scope's, else
-    the best one found. Raises NotFoundError (with the nearest name) or BackendLoadError."""
+    the best one found. Raises NotFoundError (with the nearest name), DeviceLostError or
+    BackendLoadError."""
     if isinstance(name, Device):
         return name
     if name is None:
         chosen = context.current().device
         if chosen is not None:
             return chosen
-        for ranked in rank_devices(facts(), context.current().contract):
-            if ranked.eligible:
-                return _loaded().devices[ranked.device.name]
+        best = _best(facts(every=False))
+        deferred = [r.manifest.rank for r in _loaded().deferred if r.manifest]
+        if deferred and (best is None or best.display_only or max(deferred) >= best.rank):
+            best = _best(facts())
+        if best is not None:
+            return _loaded().devices[best.name]
         return _loaded().devices[select(_any_spec(), facts()).device.name]
     _show_hidden(name)
-    return _loaded().devices[select(name, facts()).device.name]
+    try:
+        return _loaded().devices[select(name, facts(every=False)).device.name]
+    except NotFoundError:
+        require_alive(name)
+        raise
+
+
+def require_alive(name: str) -> None:
+    """DeviceLostError when the device of that name was used and has been lost."""
+    known = _by_native.get(name)
+    if known is not None and known.native.lost:
+        known.synchronize()  # which says why
+
+
+def _best(known: Facts) -> DeviceFact | None:
+    """The device that is taken where none is named."""
+    ranked = rank_devices(known, context.current().contract)
+    return next((r.device for r in ranked if r.eligible), None)
 
 
 def _any_spec() -> str:
@@ -359,12 +399,26 @@ def _any_spec() -> str:
     return "|".join(dict.fromkeys(names)) or "none"
 
 
+def _reach(name: str) -> None:
+    """Loads what was deferred, unless the name is that of another device or backend."""
+    state = _loaded()
+    with _lock:
+        here = [d.fact for d in state.devices.values()]
+        deferred = {record.name for record in state.deferred}
+        others = {record.name for record in state.discovery.backends} - deferred
+        if not deferred or any(name in (d.name, d.backend, d.identity) for d in here):
+            return
+        if name.partition(":")[0] not in others:
+            _load_deferred()
+
+
 def _show_hidden(spec: object) -> None:
-    """Loads test equipment that is asked for by name."""
+    """Loads test equipment that is asked for by name, and what was deferred."""
     if not isinstance(spec, str):
         return  # `select` refuses it with a sentence
     state = _loaded()
     for part in spec.split("|"):
+        _reach(part)
         try:
             chip = parse_device(part).chip
         except InvalidArgumentError:
@@ -385,7 +439,7 @@ def select_backend(spec: str) -> Device:
     NotFoundError; what was passed over is in the message.
     """
     _show_hidden(spec)
-    chosen = _loaded().devices[select(spec, facts()).device.name]
+    chosen = _loaded().devices[select(spec, facts(every=False)).device.name]
     context.set_default_device(chosen)
     return chosen
 

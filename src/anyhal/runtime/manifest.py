@@ -63,6 +63,7 @@ class Manifest:
     rank: int = 0
     own_threads: bool = False
     test_equipment: bool = False
+    deferred: bool = False  # loaded when it is named, listed, or the only one left
     machines: tuple[str, ...] = ()  # empty: any
     libraries: tuple[VendorLibrary, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()  # instance setting, and the variable that gives it
@@ -84,6 +85,7 @@ _KEYS: dict[str, type] = {
     "rank": int,
     "own_threads": bool,
     "test_equipment": bool,
+    "deferred": bool,
     "hardware": dict,
     "libraries": list,
     "settings": dict,
