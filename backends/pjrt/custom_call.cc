@@ -113,21 +113,20 @@ bool tried(const Plugin& plugin) {
   const Value bytes = text.parameter(ANYHAL_DTYPE_U8, {sizeof weights});
   const PackedWeights packed = {ANYHAL_DTYPE_Q8_0, 2, kInner, 1, 34};
   text.result(block_product(text, text.reshape(in, {1, kInner}), bytes, packed));
-  const Executable program = compile(plugin, text.str());
+  const Owned program{plugin, compile(plugin, text.str())};
   api::Buffer* arguments[2] = {plugin.buffer_of(x, sizeof x),
                                plugin.buffer_of(weights, sizeof weights)};
   api::Buffer* out = nullptr;
-  api::Error* error = program.run(plugin, arguments, 2, &out, nullptr, {});
+  api::Error* error = program->run(plugin, arguments, 2, &out, nullptr, {});
   bool right = error == nullptr;
   if (error != nullptr) {
     plugin.take(error);
   } else {
     count(kLiveBuffers);
-    right = plugin.await(out) && std::memcmp(plugin.pointer(out), want, sizeof want) == 0;
+    right = plugin.await(out).code == 0 && std::memcmp(plugin.pointer(out), want, sizeof want) == 0;
     plugin.destroy(out);
   }
   for (api::Buffer* argument : arguments) plugin.destroy(argument);
-  program.destroy(plugin);
   return right;
 }
 
