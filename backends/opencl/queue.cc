@@ -151,10 +151,10 @@ anyhal_status queue_signal(anyhal_queue* handle, uint64_t value, anyhal_error* e
     const cl_event event = enqueue_position(queue, fault.get());
     queue.checks = false;
     std::lock_guard guard(state.lock);
-    settle(state);  // so that a queue that nobody waits for keeps few events
     state.pending.push_back({value, event, queue.recent, std::move(fault)});
     state.signalled = value;
     queue.recent.clear();
+    settle(state);  // so that a queue that nobody waits for keeps few events
     submit(state, queue.handle);
     return ANYHAL_STATUS_OK;
   });
