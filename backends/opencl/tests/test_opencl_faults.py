@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import threading
 import time
@@ -29,6 +30,7 @@ class Program:
         self.double, self.number, self.cache = double, number, cache
         self.open: list[tuple[int, int]] = []
         self.notes: list[object] = []
+        self.broken: list[str] = []  # rules, until the script was replaced
 
     def release_all(self, device: contract.Device, *, abandon: bool) -> None:
         for kind, handle in reversed(self.open):
@@ -36,15 +38,26 @@ class Program:
         device.instance.release(contract.DEVICE, device.handle.value, abandon=abandon)
         self.open = []
 
+    def finish(self, device: contract.Device) -> None:
+        """Nothing is released that queued work still uses."""
+        for kind, handle in self.open:
+            if kind == contract.QUEUE:
+                with contextlib.suppress(Refused):
+                    device.signal(P(handle), 9)
+                    device.wait(P(handle), 9)
+
     def run(self) -> np.ndarray:
         """The result; every object is given back, also when a call is refused."""
-        settings = {"opencl_library": self.double.path, "out_of_order": "1"}
-        device = OpenCL(self.cache, **settings).open(self.number)
+        device = OpenCL(self.cache, opencl_library=self.double.path).open(self.number)
         lost = False
         try:
             return self._work(device)
         except Refused as why:
             lost = why.status == contract.LOST
+            self.broken = self.double.report().violations
+            self.double.script()
+            if not lost:
+                self.finish(device)
             raise
         finally:
             self.release_all(device, abandon=lost)
@@ -128,7 +141,7 @@ def leaks(before: Report, after: Report) -> dict[str, int]:
 def outcome(program: Program, script: str) -> str:
     """Runs it under a script: "right", or the typed refusal; anything else fails the test."""
     double = program.double
-    double.script(f"delay=2; {script}")  # late enough to be waited for
+    double.script(f"delay=10; {script}")  # late enough to be waited for
     before = double.report()
     try:
         np.testing.assert_array_equal(program.run(), RIGHT, err_msg=script)
@@ -137,7 +150,8 @@ def outcome(program: Program, script: str) -> str:
         assert why.status in {*TYPED, INTERNAL} and str(why), f"{script}: {why.status} {why}"
         result = f"{why.status}"
     after = double.report()
-    assert after.violations == [], f"{script}: {after.violations}"
+    broken = program.broken + after.violations
+    assert broken == [], f"{script}: {broken}"
     if result != str(contract.LOST):  # then the driver is not touched any more
         # A refused release leaves what it was to give back, which a double counts as a leak.
         allowed = 1 if "clRelease" in script else 0
