@@ -68,7 +68,6 @@ struct anyhal_device {
   std::atomic<uint64_t> blocks{0}, plans{0}, events{0}, builds{0}, cached_builds{0};
   std::mutex queues_lock;
   std::vector<uint32_t> free_numbers;
-  std::vector<std::shared_ptr<hal::opencl::QueueState>> retired;  // of queues that failed
 };
 
 namespace hal::opencl {
@@ -120,10 +119,10 @@ struct Waiter {
   std::atomic<bool> told{false};
 };
 
-// What is known of a queue's positions. It outlives the queue while the driver may write into it.
+// What is known of a queue's positions. It outlives the queue while callbacks are to come.
 struct QueueState {
   std::mutex lock;
-  Device* device = nullptr;
+  Device* device = nullptr;      // null once the queue is released
   std::deque<Position> pending;  // in order of value
   std::vector<std::shared_ptr<Waiter>> waiters;
   std::vector<std::shared_ptr<Fault>> spare;

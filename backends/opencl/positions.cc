@@ -122,6 +122,7 @@ Waiters take_due(QueueState& state) {
 }  // namespace
 
 void settle(QueueState& state) {
+  if (state.device == nullptr) return;
   Device& device = *state.device;
   while (!state.pending.empty() && state.failure == ANYHAL_STATUS_OK) {
     Position& first = state.pending.front();

@@ -267,29 +267,29 @@ anyhal_status queue_native(anyhal_queue* handle, anyhal_native_fn callback, void
   return callback(argument, &native);
 }
 
-// Pending reads of the fault report write into what the state holds, so a failed queue's state is
-// left to the device when work may still be running.
+// What the driver may still write into, or read from a late callback, stays: a report of a read that
+// was never seen to end is left behind for good.
 void release_queue(Queue* queue, bool abandon) {
   Device& device = *queue->device;
   const Api& api = device.self->api;
-  QueueState& state = *queue->state;
-  bool writes_on = false;
-  if (!abandon) {
+  {
+    QueueState& state = *queue->state;
     std::lock_guard guard(state.lock);
-    for (const Position& p : state.pending) writes_on = writes_on || p.fault != nullptr;
-    for (const Position& p : state.pending) drop_all(device, p);
+    for (const Position& p : state.pending) {
+      if (!abandon) drop_all(device, p);
+      if (p.fault != nullptr) new std::shared_ptr<Fault>(p.fault);
+    }
+    state.pending.clear();
+    state.device = nullptr;
   }
-  if (!abandon)
+  if (!abandon) {
     for (const Command& command : queue->recent) drop_event(device, command.event);
-  if (!abandon && queue->fault != nullptr) 
-    gave_back(*device.self, api.ReleaseMemObject(queue->fault), "clReleaseMemObject");
-  if (!abandon && queue->handle != nullptr) 
-    gave_back(*device.self, api.ReleaseCommandQueue(queue->handle), "clReleaseCommandQueue");
-  give_number(device, queue->number);
-  if (writes_on || abandon) {
-    std::lock_guard guard(device.queues_lock);
-    device.retired.push_back(queue->state);
+    if (queue->fault != nullptr)
+      gave_back(*device.self, api.ReleaseMemObject(queue->fault), "clReleaseMemObject");
+    if (queue->handle != nullptr)
+      gave_back(*device.self, api.ReleaseCommandQueue(queue->handle), "clReleaseCommandQueue");
   }
+  give_number(device, queue->number);
   delete queue;
 }
 
