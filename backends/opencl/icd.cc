@@ -49,11 +49,8 @@ std::string fault_of(const std::string& file) {
   std::getline(stream, library);
   library.erase(library.find_last_not_of(" \t\r\n") + 1);
   if (library.empty()) return file + " names no library";
-  if (void* used = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD)) {
-    dlclose(used);
-    return "";
-  }
-  void* opened = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  void* opened = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  if (opened == nullptr) opened = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (opened == nullptr) {
     const char* why = dlerror();
     return file + " names " + library + " (" + (why != nullptr ? why : "cannot be opened") + ")";
