@@ -96,8 +96,7 @@ void opencl_call_open(const char* backend, const char* opencl, uint64_t number) 
   anyhal_device* device;
   anyhal_queue* queue;
   uint64_t address_block, memory[3], context = 0, cl_queue = 0, cl_memory[3];
-  must(table->device_open(reply.self, number, NULL, 0, &device,
-                          &address_block, &error) == 0,
+  must(table->device_open(reply.self, number, NULL, 0, &device, &address_block, &error) == 0,
        "device_open", &error);
   must(table->queue_create(device, NULL, &queue, &error) == 0, "queue_create", &error);
   uint32_t type, owned;

@@ -51,7 +51,10 @@ def measure(library: Path, device: str, blocks: int) -> Figure:
 
     ours, direct, quartiles = compare(contract, direct_calls, blocks=blocks)
     ours, direct = ours / calls * 1e6, direct / calls * 1e6
-    details: dict[str, object] = {"over_us": ours - direct, "platform": hal.device(device).fact.arch}
+    details: dict[str, object] = {
+        "over_us": ours - direct,
+        "platform": hal.device(device).fact.arch,
+    }
     return Figure(
         f"{device} add f32[64]", ours, "us per call", "direct", direct, ours / direct, quartiles,
         details,

@@ -36,9 +36,9 @@ void close_device(Device* device, bool abandon) {
   const Api& api = device->self->api;
   if (!abandon) {
     for (auto& [key, program] : device->programs)
-      
-        if (program != nullptr)
-          gave_back(*device->self, api.ReleaseProgram(program), "clReleaseProgram");
+
+      if (program != nullptr)
+        gave_back(*device->self, api.ReleaseProgram(program), "clReleaseProgram");
     if (device->mapper != nullptr) {
       if (!device->lost) api.Finish(device->mapper);
       gave_back(*device->self, api.ReleaseCommandQueue(device->mapper), "clReleaseCommandQueue");
@@ -160,9 +160,9 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t argumen
     case ANYHAL_QUERY_EDGE:
       return sdk::answer(value, bytes, argument == facts.info.id ? 2u : 0u, error);
     case ANYHAL_QUERY_HEALTH:
-      return sdk::answer(
-          value, bytes,
-          uint32_t{device->lost ? ANYHAL_STATUS_DEVICE_LOST : ANYHAL_STATUS_OK}, error);
+      return sdk::answer(value, bytes,
+                         uint32_t{device->lost ? ANYHAL_STATUS_DEVICE_LOST : ANYHAL_STATUS_OK},
+                         error);
     case ANYHAL_QUERY_COUNTER:
       return counter_of(*device, argument, value, bytes, error);
     case ANYHAL_QUERY_CAPABILITIES:

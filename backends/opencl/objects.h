@@ -17,7 +17,7 @@
 namespace hal::opencl {
 
 constexpr uint32_t kQueues = 32;  // a plan keeps kernel objects for each
-constexpr size_t kRecent = 512;  // room for the events of commands between two signals, at first
+constexpr size_t kRecent = 512;   // room for the events of commands between two signals, at first
 constexpr uint32_t kDeviceKind = 0, kStagingKind = 1;
 
 // A device as its platform lists it.
@@ -106,7 +106,7 @@ struct Position {
   uint64_t value;
   cl_event event;
   std::vector<Command> commands;  // before it
-  std::shared_ptr<Fault> fault;  // where the device puts its report; null: no call checked indices
+  std::shared_ptr<Fault> fault;   // where the device puts its report; null: no call checked indices
 };
 
 // Told once: by the driver's callback, which takes no lock of ours since the driver may hold its

@@ -63,16 +63,14 @@ std::string refusal_of(Asked& asked, const Found& f) {
   const bool compiles = asked.number<cl_bool>(kDeviceCompilerAvailable) != 0;
   const bool little = asked.number<cl_bool>(kDeviceEndianLittle) != 0;
   if (asked.refusal() != kSuccess)
-    return answer_of("clGetDeviceInfo", asked.refusal()) + ", so what it can do is not known; see "
+    return answer_of("clGetDeviceInfo", asked.refusal()) +
+           ", so what it can do is not known; see "
            "its driver's documentation";
   if (older_than_1_2(f.version))
     return "it is \"" + f.version + "\" and OpenCL 1.2 is needed; install a newer driver";
-  if (!available)
-    return "the driver says that it is not available; see its documentation";
-  if (!compiles)
-    return "its driver has no compiler for OpenCL C; install one that has";
-  if (!little)
-    return "it is big-endian, which no backend here serves; use another device";
+  if (!available) return "the driver says that it is not available; see its documentation";
+  if (!compiles) return "its driver has no compiler for OpenCL C; install one that has";
+  if (!little) return "it is big-endian, which no backend here serves; use another device";
   if ((f.single & kFpInfNan) == 0)
     return "its f32 has no infinity and NaN, so no op could be right; use another device";
   return "";

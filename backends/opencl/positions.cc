@@ -156,8 +156,7 @@ const Position* position_for(const QueueState& state, uint64_t value) {
 
 cl_event event_for(const QueueState& state, uint64_t value) {
   const Position* position = position_for(state, value);
-  if (position == nullptr || api_of(state).RetainEvent(position->event) != kSuccess)
-    return nullptr;
+  if (position == nullptr || api_of(state).RetainEvent(position->event) != kSuccess) return nullptr;
   return position->event;
 }
 

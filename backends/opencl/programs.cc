@@ -106,9 +106,10 @@ cl_program from_source(Device& device, const std::string& source, const std::str
   device.self->services->log(device.self->services->context, 3,
                              ("building with " + options + ":\n" + log).c_str());
   if (status_of(code) != ANYHAL_STATUS_INTERNAL) check(device, code, "clBuildProgram");
-  throw Failure(ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_DRIVER,
-                "the driver's compiler answered %s (%d): %.100s; see the log, and update the driver",
-                error_name(code), code, log.c_str());
+  throw Failure(
+      ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_DRIVER,
+      "the driver's compiler answered %s (%d): %.100s; see the log, and update the driver",
+      error_name(code), code, log.c_str());
 }
 
 }  // namespace

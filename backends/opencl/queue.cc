@@ -267,8 +267,8 @@ anyhal_status queue_native(anyhal_queue* handle, anyhal_native_fn callback, void
   return callback(argument, &native);
 }
 
-// What the driver may still write into, or read from a late callback, stays: a report of a read that
-// was never seen to end is left behind for good.
+// What the driver may still write into, or read from a late callback, stays: a report of a read
+// that was never seen to end is left behind for good.
 void release_queue(Queue* queue, bool abandon) {
   Device& device = *queue->device;
   const Api& api = device.self->api;

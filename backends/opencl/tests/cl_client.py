@@ -46,9 +46,7 @@ class OpenCL(contract.Instance):
         self._services = sized(Services, log=c.cast(self._log, P), setting=c.cast(self._setting, P))
         if cache is not None:
             self._cache = (CacheGet(self._get), CachePut(self._put))
-            self._services.cache_get, self._services.cache_put = (
-                c.cast(f, P) for f in self._cache
-            )
+            self._services.cache_get, self._services.cache_put = (c.cast(f, P) for f in self._cache)
         entry = c.CDLL(str(library())).anyhal_backend_main
         hello = sized(
             contract.Hello, abi_min=contract.ABI, abi_max=contract.ABI, instance=b"t",

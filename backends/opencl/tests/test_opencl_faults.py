@@ -18,7 +18,13 @@ from opencl_double import Double, Report
 
 SECOND = 10**9
 VECTOR, SQUARE = ("float32", (64,)), ("float32", (8, 8))
-TYPED = {contract.UNSUPPORTED, contract.OUT_OF_MEMORY, contract.LOST, contract.EXECUTION_FAILED, contract.NOT_FOUND}
+TYPED = {
+    contract.UNSUPPORTED,
+    contract.OUT_OF_MEMORY,
+    contract.LOST,
+    contract.EXECUTION_FAILED,
+    contract.NOT_FOUND,
+}
 INTERNAL = 10  # a code that the call cannot have: the driver's defect, named with the call
 CODES = (-2, -4, -5, -6, -30, -36)
 
@@ -120,7 +126,7 @@ class Program:
         assert done.wait(20), "nobody told the note"
 
 
-RIGHT = (np.arange(64, dtype=np.float32).reshape(8, 8) @ (2 * np.arange(64).reshape(8, 8)))
+RIGHT = np.arange(64, dtype=np.float32).reshape(8, 8) @ (2 * np.arange(64).reshape(8, 8))
 RIGHT = RIGHT.astype(np.float32).ravel()[::-1]
 
 
@@ -247,7 +253,7 @@ def test_a_lost_device_stays_lost_with_its_first_reason(
         first = first or str(lost.value)
         assert str(lost.value) == first
         double.script(f"gone=clFlush@1000:{code}")  # it answers again, and is lost all the same
-    assert first is not None and f"clEnqueueNDRangeKernel answered INVALID_" in first or code == -2
+    assert first is not None and "clEnqueueNDRangeKernel answered INVALID_" in first or code == -2
     assert device.last_state.status == contract.LOST and device.last_state.completed == 1
     health, size = U32(), U64(4)
     device.instance.call("device_query", device.handle, U32(3), U64(0), ptr(health), ptr(size))
@@ -352,7 +358,9 @@ def test_the_double_notices_what_is_given_back_twice(double: Double) -> None:
     )  # fmt: skip
     code = c.c_int32()
     library.clCreateBuffer.restype = P
-    buffer = P(library.clCreateBuffer(P(context.value), U64(1), c.c_size_t(64), None, c.byref(code)))
+    buffer = P(
+        library.clCreateBuffer(P(context.value), U64(1), c.c_size_t(64), None, c.byref(code))
+    )
     before = double.report().left["buffers"]
     assert [library.clReleaseMemObject(buffer) for _ in range(2)][0] == 0
     report = double.report()

@@ -127,7 +127,9 @@ def _print_devices(facts: Facts) -> None:
 def _why(absent: RefusedBackend) -> str:
     """The reason alone: without who says it and where, what the system's loader said, the cure."""
     reason = absent.sentence.rpartition("; ")[0] or absent.sentence
-    reason = re.sub(r"^(backend '.*?' was (not loaded from .*?: |loaded and )|listing .*?: )", "", reason)
+    reason = re.sub(
+        r"^(backend '.*?' was (not loaded from .*?: |loaded and )|listing .*?: )", "", reason
+    )
     return re.sub(r" \(.*\)$", "", reason)
 
 

@@ -180,9 +180,7 @@ def _load_found(state: _Loaded, record: BackendRecord) -> None:
         return
     sentence = f"backend {record.name!r} was loaded and found no device; connect one to use it"
     absent = not record.asked
-    state.refused.append(
-        RefusedBackend(record.name, str(record.path), "devices", sentence, absent)
-    )
+    state.refused.append(RefusedBackend(record.name, str(record.path), "devices", sentence, absent))
 
 
 def _load(

@@ -215,8 +215,8 @@ void keep_account(World& w, const char* name, const Seen& seen, R result, A... a
   if constexpr (sizeof...(A) == 1 && (Handle<A> && ...)) {
     if (starts_with(name, "clRetain")) ((++w.live[arguments].count), ...);
     if (!starts_with(name, "clRelease")) return;
-    (..., (--w.live[arguments].count == 0 ? (w.live.erase(arguments), w.commands.erase(arguments))
-                                          : 0));
+    (...,
+     (--w.live[arguments].count == 0 ? (w.live.erase(arguments), w.commands.erase(arguments)) : 0));
   }
 }
 
@@ -244,7 +244,8 @@ cl_int really(const char* name, decltype(Api::GetEventInfo) real, cl_event event
   std::memcpy(&status, value, sizeof(status));
   if (status <= kComplete && Clock::now() < command.due)
     status = 1;  // CL_RUNNING
-  else if (status == kComplete) status = command.code;
+  else if (status == kComplete)
+    status = command.code;
   std::memcpy(value, &status, sizeof(status));
   return answer;
 }
@@ -370,13 +371,13 @@ struct Entry<kMember, R (*Api::*)(A...)> {
 }  // namespace opencl_double
 
 // The symbol is found by a resolver, which knows the signature from the Api.
-#define ENTRY(Name)                                              \
-  extern "C" void (*resolve_cl##Name())() {                      \
-    using namespace opencl_double;                               \
-    using Found = Entry<&Api::Name, decltype(&Api::Name)>;       \
-    Found::name = "cl" #Name;                                    \
-    return reinterpret_cast<void (*)()>(&Found::call);           \
-  }                                                              \
+#define ENTRY(Name)                                        \
+  extern "C" void (*resolve_cl##Name())() {                \
+    using namespace opencl_double;                         \
+    using Found = Entry<&Api::Name, decltype(&Api::Name)>; \
+    Found::name = "cl" #Name;                              \
+    return reinterpret_cast<void (*)()>(&Found::call);     \
+  }                                                        \
   DOUBLE_EXPORT void cl##Name() __attribute__((ifunc("resolve_cl" #Name)));
 
 ENTRY(GetPlatformIDs)
