@@ -38,10 +38,13 @@ void check(Device& device, cl_int code, const char* what) {
                                                       : "please report this with the driver");
 }
 
+void say(const anyhal_self& self, int32_t level, const std::string& text) {
+  if (self.services->log != nullptr)
+    self.services->log(self.services->context, level, text.c_str());
+}
+
 void gave_back(const anyhal_self& self, cl_int code, const char* what) {
-  if (code == kSuccess) return;
-  self.services->log(self.services->context, 2,
-                     (answer_of(what, code) + ", so the driver keeps it").c_str());
+  if (code != kSuccess) say(self, 2, answer_of(what, code) + ", so the driver keeps it");
 }
 
 void lose(Device& device, cl_int code, const std::string& why) {

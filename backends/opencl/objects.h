@@ -200,6 +200,8 @@ anyhal_status status_of(cl_int code);
 std::string answer_of(const char* what, cl_int code);
 // Throws what the driver answered, unless it was success. A lost device answers its first loss.
 void check(Device& device, cl_int code, const char* what);
+// One line for people; level as in backend.h.
+void say(const anyhal_self& self, int32_t level, const std::string& text);
 // What the driver did not take back is its leak: nothing can be done but say so.
 void gave_back(const anyhal_self& self, cl_int code, const char* what);
 // The first loss of a device stays, whatever is seen later.

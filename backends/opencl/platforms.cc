@@ -207,8 +207,7 @@ void find_devices(anyhal_self& self, const char* library) {
   self.problem = load_api(library, self.api, self.broken);
   if (!self.problem.empty()) return;
   list_platforms(self);
-  for (const std::string& what : self.missing)
-    self.services->log(self.services->context, 1, ("not used: " + what).c_str());
+  for (const std::string& what : self.missing) say(self, 1, "not used: " + what);
   // The loader's order may change with what is installed; names do not.
   std::stable_sort(self.found.begin(), self.found.end(), [](const auto& a, const auto& b) {
     return std::tie(a->platform_name, a->name) < std::tie(b->platform_name, b->name);

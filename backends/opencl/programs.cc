@@ -103,8 +103,7 @@ cl_program from_source(Device& device, const std::string& source, const std::str
   if (code == kSuccess) return program;
   const std::string log = build_log(device, program);
   api.ReleaseProgram(program);
-  device.self->services->log(device.self->services->context, 3,
-                             ("building with " + options + ":\n" + log).c_str());
+  say(*device.self, 3, "building with " + options + ":\n" + log);
   if (status_of(code) != ANYHAL_STATUS_INTERNAL) check(device, code, "clBuildProgram");
   throw Failure(
       ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_DRIVER,

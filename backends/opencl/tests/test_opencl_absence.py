@@ -119,7 +119,8 @@ def test_a_platform_that_fails_is_named_and_others_are_used(
     code = (
         "import sys, anyhal as hal\n"
         "try:\n"
-        "    made = hal.load_backend('opencl', instance='some', settings={'opencl_library': sys.argv[1]})\n"
+        "    given = {'opencl_library': sys.argv[1]}\n"
+        "    made = hal.load_backend('opencl', instance='some', settings=given)\n"
         "    print(len(made), made[0].notes())\n"
         "except hal.BackendLoadError as why:\n"
         "    print(0, why)\n"
