@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from opencl_double import Double
+from opencl_double import Double, Report
 
 LIST = (
     "from anyhal_command import main; import sys\n"
@@ -127,3 +127,20 @@ def test_a_platform_that_fails_is_named_and_others_are_used(
     )
     printed = python(code, double.path, OPENCL_DOUBLE="fail=clGetDeviceIDs@1:-6").stdout
     assert printed.startswith(f"{len(opencl) - 1} ") and "OUT_OF_HOST_MEMORY" in printed
+
+
+def test_mem_11_listing_devices_makes_no_context(
+    opencl: list[str], double: Double, tmp_path: Path
+) -> None:
+    """Nor a queue, nor a buffer: a fork after it finds nothing that it could not use."""
+    code = (
+        "import sys, anyhal as hal\n"
+        "hal.load_backend('opencl', instance='listed', settings={'opencl_library': sys.argv[1]})\n"
+        "print([d.name for d in hal.devices()])\n"
+    )
+    report = tmp_path / "report.txt"
+    listed = python(code, double.path, OPENCL_DOUBLE=f"report={report}").stdout
+    assert "listed:0" in listed
+    found = Report.read(report.read_text())
+    assert found.calls["clGetDeviceIDs"] >= 2 and not any("Create" in name for name in found.calls)
+    assert found.left == {} and found.violations == []

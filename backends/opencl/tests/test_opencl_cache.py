@@ -39,7 +39,7 @@ def counts(cl: str, folder: Path) -> tuple[int, int]:
 def test_programs_are_kept_and_damage_is_harmless(cl: str, tmp_path: Path, damage: str) -> None:
     built, cached = counts(cl, tmp_path)
     assert built > 0 and cached == 0
-    entries = sorted((tmp_path / "artefacts").glob("*.bin"))
+    entries = sorted((tmp_path / "artefacts").rglob("*.bin"))
     assert len(entries) == built
     again, cached = counts(cl, tmp_path)
     assert again == 0 and cached > 0
