@@ -1,17 +1,15 @@
 /* What a call through the contract costs over the same OpenCL calls made directly.
  * SPDX-License-Identifier: Apache-2.0
- * Usage: opencl_call BACKEND LOADER DEVICE; prints ns per call, contract and direct, best of
- * rounds. */
+ * A library for opencl_call.py: open once, then each side runs one block of calls. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "anyhal/backend.h"
 #include "anyhal/ops.h"
 
-enum { kCalls = 2000, kRounds = 15, kElements = 64 };
+enum { kCalls = 2000, kElements = 64 };
 typedef void* handle;
 
 static int32_t (*set_arg)(handle, uint32_t, size_t, const void*);
@@ -33,57 +31,59 @@ static void must(int good, const char* what, const anyhal_error* error) {
   exit(1);
 }
 
-static double now_ns(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 static const char* no_setting(void* context, const char* name) {
   (void)context, (void)name;
   return NULL;
 }
 
+static struct {
+  const anyhal_table* table;
+  anyhal_queue* queue;
+  anyhal_plan* plan;
+  uint64_t memory[3], value;
+  handle cl_queue, cl_kernel, cl_memory[3];
+} the;
+
 /* As the backend calls: a fresh pair of arguments for each operand, an event for each command. */
-static double direct(handle queue, handle kernel, const handle* memory) {
+void opencl_call_direct(void) {
   static handle events[kCalls];
   const size_t global = 256, local = 256;
-  const double begin = now_ns();
   for (int i = 0; i < kCalls; ++i) {
     const uint64_t offset = (uint64_t)(i % 2) * 256;
     for (uint32_t k = 0; k < 3; ++k) {
-      set_arg(kernel, 2 * k, sizeof(handle), &memory[k]);
-      set_arg(kernel, 2 * k + 1, sizeof(offset), &offset);
+      set_arg(the.cl_kernel, 2 * k, sizeof(handle), &the.cl_memory[k]);
+      set_arg(the.cl_kernel, 2 * k + 1, sizeof(offset), &offset);
     }
-    run_kernel(queue, kernel, 1, NULL, &global, &local, 0, NULL, &events[i]);
+    run_kernel(the.cl_queue, the.cl_kernel, 1, NULL, &global, &local, 0, NULL, &events[i]);
   }
-  finish(queue);
+  finish(the.cl_queue);
   for (int i = 0; i < kCalls; ++i) release_event(events[i]);
-  return (now_ns() - begin) / kCalls;
 }
 
-static double through(const anyhal_table* table, anyhal_queue* queue, anyhal_plan* plan,
-                      const uint64_t* memory, uint64_t* value) {
+void opencl_call_contract(void) {
   anyhal_error error = {.size = sizeof(error)};
   anyhal_queue_state state = {.size = sizeof(state)};
-  const double begin = now_ns();
   for (int i = 0; i < kCalls; ++i) {
     const uint64_t offset = (uint64_t)(i % 2) * 256;
-    const anyhal_ref refs[3] = {{memory[0], offset}, {memory[1], offset}, {memory[2], offset}};
+    const anyhal_ref refs[3] = {
+        {the.memory[0], offset}, {the.memory[1], offset}, {the.memory[2], offset}};
     anyhal_call call = {.size = sizeof(call), .operands = refs, .operand_count = 3};
-    must(table->op_enqueue(queue, plan, &call, &error) == 0, "op_enqueue", &error);
+    must(the.table->op_enqueue(the.queue, the.plan, &call, &error) == 0, "op_enqueue", &error);
   }
-  must(table->queue_signal(queue, ++*value, &error) == 0, "queue_signal", &error);
-  must(table->host_wait(queue, *value, ANYHAL_NO_LIMIT, &state, &error) == 0, "host_wait", &error);
-  return (now_ns() - begin) / kCalls;
+  const uint64_t value = ++the.value;
+  must(the.table->queue_signal(the.queue, value, &error) == 0, "queue_signal", &error);
+  must(the.table->host_wait(the.queue, value, ANYHAL_NO_LIMIT, &state, &error) == 0, "host_wait",
+       &error);
 }
 
-int main(int count, char** arguments) {
-  if (count != 4) return 2;
-  void* library = dlopen(arguments[1], RTLD_NOW);
-  void* loader = dlopen(arguments[2], RTLD_NOW);
+int opencl_call_count(void) { return kCalls; }
+
+void opencl_call_open(const char* backend, const char* opencl, uint64_t number) {
+  void* library = dlopen(backend, RTLD_NOW);
+  void* loader = dlopen(opencl, RTLD_NOW);
   must(library && loader, "dlopen", NULL);
-  anyhal_services services = {.size = sizeof(services), .setting = no_setting};
+  static anyhal_services services;
+  services = (anyhal_services){.size = sizeof(services), .setting = no_setting};
   anyhal_hello hello = {.size = sizeof(hello),
                         .abi_min = ANYHAL_ABI_VERSION,
                         .abi_max = ANYHAL_ABI_VERSION,
@@ -95,9 +95,8 @@ int main(int count, char** arguments) {
   const anyhal_table* table = reply.table;
   anyhal_device* device;
   anyhal_queue* queue;
-  uint64_t address_block, memory[3], value = 0, context = 0, cl_queue = 0, cl_memory[3];
-  must(table->device_open(reply.self, strtoull(arguments[3], NULL, 10), NULL, 0, &device,
-                          &address_block, &error) == 0,
+  uint64_t address_block, memory[3], context = 0, cl_queue = 0, cl_memory[3];
+  must(table->device_open(reply.self, number, NULL, 0, &device, &address_block, &error) == 0,
        "device_open", &error);
   must(table->queue_create(device, NULL, &queue, &error) == 0, "queue_create", &error);
   uint32_t type, owned;
@@ -152,15 +151,8 @@ int main(int count, char** arguments) {
   const uint64_t n = kElements;
   must(code == 0 && set_arg(kernel, 6, sizeof(n), &n) == 0, "the direct kernel", NULL);
 
-  handle raw[3];
-  for (int k = 0; k < 3; ++k) raw[k] = (handle)(uintptr_t)cl_memory[k];
-  double best[2] = {1e18, 1e18};
-  for (int round = 0; round < kRounds; ++round) {
-    const double ours = through(table, queue, plan, memory, &value);
-    const double theirs = direct((handle)(uintptr_t)cl_queue, kernel, raw);
-    if (ours < best[0]) best[0] = ours;
-    if (theirs < best[1]) best[1] = theirs;
-  }
-  printf("%.0f %.0f\n", best[0], best[1]);
-  return 0;
+  the.table = table, the.queue = queue, the.plan = plan;
+  the.cl_queue = (handle)(uintptr_t)cl_queue, the.cl_kernel = kernel;
+  for (int k = 0; k < 3; ++k)
+    the.memory[k] = memory[k], the.cl_memory[k] = (handle)(uintptr_t)cl_memory[k];
 }

@@ -14,7 +14,8 @@ anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t
                           uint32_t* out_total, anyhal_error* error) {
   *out_total = static_cast<uint32_t>(self->found.size());
   if (self->found.empty())
-    return fail(error, ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_DRIVER, "%s", self->problem.c_str());
+    return fail(error, self->broken ? ANYHAL_STATUS_UNSUPPORTED : ANYHAL_STATUS_NOT_FOUND,
+                ANYHAL_REASON_DRIVER, "%s", self->problem.c_str());
   for (uint32_t i = 0; i < std::min(capacity, *out_total); ++i)
     sdk::write_record(&infos[i], self->found[i]->info);
   return ANYHAL_STATUS_OK;
@@ -25,9 +26,9 @@ void open_context(Device& device) {
   const cl_device_id id = device.facts->device;
   cl_int code = kSuccess;
   device.context = api.CreateContext(nullptr, 1, &id, nullptr, nullptr, &code);
-  check(code, "clCreateContext");
+  check(device, code, "clCreateContext");
   device.mapper = api.CreateCommandQueue(device.context, id, 0, &code);
-  check(code, "clCreateCommandQueue");
+  check(device, code, "clCreateCommandQueue");
   for (uint32_t i = kQueues; i-- > 0;) device.free_numbers.push_back(i);
 }
 
@@ -35,12 +36,15 @@ void close_device(Device* device, bool abandon) {
   const Api& api = device->self->api;
   if (!abandon) {
     for (auto& [key, program] : device->programs)
-      if (program != nullptr) api.ReleaseProgram(program);
+
+      if (program != nullptr)
+        gave_back(*device->self, api.ReleaseProgram(program), "clReleaseProgram");
     if (device->mapper != nullptr) {
-      api.Finish(device->mapper);
-      api.ReleaseCommandQueue(device->mapper);
+      if (!device->lost) api.Finish(device->mapper);
+      gave_back(*device->self, api.ReleaseCommandQueue(device->mapper), "clReleaseCommandQueue");
     }
-    if (device->context != nullptr) api.ReleaseContext(device->context);
+    if (device->context != nullptr)
+      gave_back(*device->self, api.ReleaseContext(device->context), "clReleaseContext");
   }
   delete device;
 }
@@ -125,9 +129,10 @@ anyhal_status answer_text(void* value, uint64_t* bytes, const std::string& text,
   return ANYHAL_STATUS_OK;
 }
 
-std::string notes_of(const Found& facts) {
+std::string notes_of(const anyhal_self& self, const Found& facts) {
   std::string notes;
-  if (!facts.doubles()) notes = "it has no f64; ";
+  for (const std::string& what : self.missing) notes += "not used: " + what + "; ";
+  if (!facts.doubles()) notes += "it has no f64; ";
   if ((facts.single & kFpDenorm) == 0) notes += "it flushes f32 denormals to zero; ";
   return notes;
 }
@@ -155,13 +160,15 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t argumen
     case ANYHAL_QUERY_EDGE:
       return sdk::answer(value, bytes, argument == facts.info.id ? 2u : 0u, error);
     case ANYHAL_QUERY_HEALTH:
-      return sdk::answer(value, bytes, uint32_t{ANYHAL_STATUS_OK}, error);
+      return sdk::answer(value, bytes,
+                         uint32_t{device->lost ? ANYHAL_STATUS_DEVICE_LOST : ANYHAL_STATUS_OK},
+                         error);
     case ANYHAL_QUERY_COUNTER:
       return counter_of(*device, argument, value, bytes, error);
     case ANYHAL_QUERY_CAPABILITIES:
       return capabilities_of(*device, value, bytes, error);
     case ANYHAL_QUERY_NOTES:
-      return answer_text(value, bytes, notes_of(facts), error);
+      return answer_text(value, bytes, notes_of(*device->self, facts), error);
   }
   return fail(error, ANYHAL_STATUS_NOT_FOUND, 0, "key %u is unknown here; use one of backend.h",
               key);

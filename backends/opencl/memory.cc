@@ -4,31 +4,6 @@
 
 namespace hal::opencl {
 
-anyhal_status status_of(cl_int code) {
-  switch (code) {
-    case kSuccess:
-      return ANYHAL_STATUS_OK;
-    case kMemObjectAllocationFailure:
-    case kOutOfResources:
-    case kOutOfHostMemory:
-      return ANYHAL_STATUS_OUT_OF_MEMORY;
-    case kDeviceNotFound:
-    case kDeviceNotAvailable:
-      return ANYHAL_STATUS_DEVICE_LOST;
-    default:
-      return ANYHAL_STATUS_INTERNAL;
-  }
-}
-
-void check(cl_int code, const char* what) {
-  if (code == kSuccess) return;
-  const anyhal_status status = status_of(code);
-  throw Failure(status, 0, "%s answered %s (%d); %s", what, error_name(code), code,
-                status == ANYHAL_STATUS_OUT_OF_MEMORY ? "free arrays or use smaller batches"
-                : status == ANYHAL_STATUS_DEVICE_LOST ? "start a new process"
-                                                      : "please report this with the driver");
-}
-
 namespace {
 
 // The block behind a ref whose first `bytes` exist.
@@ -58,18 +33,18 @@ void copy_region(Queue& queue, const anyhal_copy_region& region) {
   const Block& from = *reinterpret_cast<Block*>(region.source.memory);
   if (region.bytes == 0) return;
   if (to.host != nullptr) {
-    enqueue(queue, "clEnqueueReadBuffer", [&](cl_event* event) {
+    enqueue(queue, "clEnqueueReadBuffer", 0, [&](cl_event* event) {
       return api.EnqueueReadBuffer(queue.handle, from.memory, 0, region.source.offset, region.bytes,
                                    to.host + region.destination.offset, 0, nullptr, event);
     });
   } else if (from.host != nullptr) {
-    enqueue(queue, "clEnqueueWriteBuffer", [&](cl_event* event) {
+    enqueue(queue, "clEnqueueWriteBuffer", 0, [&](cl_event* event) {
       return api.EnqueueWriteBuffer(queue.handle, to.memory, 0, region.destination.offset,
                                     region.bytes, from.host + region.source.offset, 0, nullptr,
                                     event);
     });
   } else {
-    enqueue(queue, "clEnqueueCopyBuffer", [&](cl_event* event) {
+    enqueue(queue, "clEnqueueCopyBuffer", 0, [&](cl_event* event) {
       return api.EnqueueCopyBuffer(queue.handle, from.memory, to.memory, region.source.offset,
                                    region.destination.offset, region.bytes, 0, nullptr, event);
     });
@@ -108,12 +83,12 @@ void make_block(Device& device, const anyhal_memory_request& request, anyhal_mem
   cl_int code = kSuccess;
   block->memory = api.CreateBuffer(device.context, kMemReadWrite | (staging ? kMemAllocHostPtr : 0),
                                    request.bytes, nullptr, &code);
-  check(code == kInvalidBufferSize ? kMemObjectAllocationFailure : code, "clCreateBuffer");
+  check(device, code == kInvalidBufferSize ? kMemObjectAllocationFailure : code, "clCreateBuffer");
   if (staging) {
     void* mapped = api.EnqueueMapBuffer(device.mapper, block->memory, 1, kMapRead | kMapWrite, 0,
                                         request.bytes, 0, nullptr, nullptr, &code);
     if (code != kSuccess) api.ReleaseMemObject(block->memory);
-    check(code, "clEnqueueMapBuffer");
+    check(device, code, "clEnqueueMapBuffer");
     block->host = static_cast<char*>(mapped);
   }
   anyhal_memory_block result = {};
@@ -133,6 +108,7 @@ namespace slots {
 anyhal_status memory_alloc(anyhal_device* device, const anyhal_memory_request* request,
                            anyhal_memory_block* out_block, anyhal_error* error) {
   return sdk::guard(error, [&] {
+    require_present(*device);
     if (request->kind > kStagingKind || request->flags != 0 || request->bytes == 0)
       throw Failure(
           ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_MEMORY_KIND,
@@ -176,7 +152,7 @@ anyhal_status queue_fill(anyhal_queue* handle, anyhal_ref ref, uint64_t bytes, c
                     "clEnqueueFillBuffer fills device memory in whole patterns; use the op fill");
     if (bytes == 0) return ANYHAL_STATUS_OK;
     order_after_all(queue);
-    enqueue(queue, "clEnqueueFillBuffer", [&](cl_event* event) {
+    enqueue(queue, "clEnqueueFillBuffer", 0, [&](cl_event* event) {
       return queue.device->self->api.EnqueueFillBuffer(
           queue.handle, block.memory, pattern, pattern_bytes, ref.offset, bytes, 0, nullptr, event);
     });
@@ -190,7 +166,7 @@ void release_block(Block* block, bool abandon) {
   if (!abandon) {
     if (block->host != nullptr)
       api.EnqueueUnmapMemObject(device.mapper, block->memory, block->host, 0, nullptr, nullptr);
-    api.ReleaseMemObject(block->memory);
+    gave_back(*device.self, api.ReleaseMemObject(block->memory), "clReleaseMemObject");
   }
   device.used_bytes -= block->bytes;
   --device.blocks;

@@ -17,7 +17,7 @@
 namespace hal::opencl {
 
 constexpr uint32_t kQueues = 32;  // a plan keeps kernel objects for each
-constexpr cl_uint kRecent = 512;  // commands whose events are kept between two signals
+constexpr size_t kRecent = 512;   // room for the events of commands between two signals, at first
 constexpr uint32_t kDeviceKind = 0, kStagingKind = 1;
 
 // A device as its platform lists it.
@@ -47,6 +47,8 @@ struct anyhal_self {
   const anyhal_services* services = nullptr;
   hal::opencl::Api api = {};
   std::string problem;  // why there is nothing to list
+  bool broken = false;  // something is installed that does not work, other than nothing
+  std::vector<std::string> missing;  // platforms without a device, drivers that cannot be opened
   std::vector<std::unique_ptr<hal::opencl::Found>> found;
   bool out_of_order = false;
 };
@@ -58,11 +60,14 @@ struct anyhal_device {
   hal::opencl::cl_command_queue mapper = nullptr;  // maps staging blocks; nothing else runs on it
   std::mutex programs_lock;
   std::map<std::string, hal::opencl::cl_program> programs;  // by options and source name
+  std::mutex loss_lock;
+  std::atomic<bool> lost{false};  // for ever, with the first reason
+  int32_t lost_code = 0;
+  std::string lost_text;
   std::atomic<uint64_t> used_bytes{0};
   std::atomic<uint64_t> blocks{0}, plans{0}, events{0}, builds{0}, cached_builds{0};
   std::mutex queues_lock;
   std::vector<uint32_t> free_numbers;
-  std::vector<std::shared_ptr<hal::opencl::QueueState>> retired;  // of queues that failed
 };
 
 namespace hal::opencl {
@@ -89,12 +94,19 @@ struct Fault {
   int64_t index, limit;
 };
 
+// One command. Some drivers go on after a failed one, and complete even markers that wait for it,
+// so only its own event tells.
+struct Command {
+  cl_event event;
+  uint64_t tag;  // of its call; 0 = it has none
+};
+
 // A signalled position whose event is not known to be complete.
 struct Position {
   uint64_t value;
   cl_event event;
-  std::vector<cl_event> commands;  // before it
-  std::shared_ptr<Fault> fault;  // where the device puts its report; null: no call checked indices
+  std::vector<Command> commands;  // before it
+  std::shared_ptr<Fault> fault;   // where the device puts its report; null: no call checked indices
 };
 
 // Told once: by the driver's callback, which takes no lock of ours since the driver may hold its
@@ -107,10 +119,10 @@ struct Waiter {
   std::atomic<bool> told{false};
 };
 
-// What is known of a queue's positions. It outlives the queue while the driver may write into it.
+// What is known of a queue's positions. It outlives the queue while callbacks are to come.
 struct QueueState {
   std::mutex lock;
-  Device* device = nullptr;
+  Device* device = nullptr;      // null once the queue is released
   std::deque<Position> pending;  // in order of value
   std::vector<std::shared_ptr<Waiter>> waiters;
   std::vector<std::shared_ptr<Fault>> spare;
@@ -118,7 +130,8 @@ struct QueueState {
   std::atomic<anyhal_status> failure{ANYHAL_STATUS_OK};  // once set, the queue is dead
   uint64_t failed_value = 0, failed_tag = 0;
   int64_t vendor_code = 0;
-  char text[200] = "";
+  char text[240] = "";
+  cl_command_queue unflushed = nullptr;  // the driver refused to; asked again by who waits
 };
 
 struct Queue {
@@ -129,10 +142,8 @@ struct Queue {
   cl_mem fault = nullptr;
   bool checks = false;  // calls since the last signal may have reported a fault
   bool out_of_order = false;
-  // Of the commands since the last signal. Some drivers go on after a failed command, and complete
-  // even markers that wait for it, so only its own event tells.
-  cl_event recent[kRecent] = {};
-  cl_uint recent_count = 0;
+  std::vector<Command> recent;  // since the last signal
+  cl_event next = nullptr;      // of the command being enqueued
   std::shared_ptr<QueueState> state;
 };
 
@@ -177,29 +188,58 @@ struct Plan {
 
 // Where the next command of a queue puts its event, and that it did.
 cl_event* next_event(Queue& queue);
-void keep_event(Queue& queue);
-// Enqueues one command: `command` is given where to put its event.
-template <class Command>
-void enqueue(Queue& queue, const char* what, Command command);
+void keep_event(Queue& queue, uint64_t tag);
 
 // Later calls on an out-of-order queue come after all earlier ones.
 void order_after_all(Queue& queue);
-// Answers EXECUTION_FAILED for a queue that is known to be dead.
+// Answers EXECUTION_FAILED for a queue that is known to be dead, DEVICE_LOST for a lost device.
 void require_live(const Queue& queue);
 
-// The status of a refusal by the driver.
+// failure.cc: the status of a refusal by the driver, and the beginning of its sentence.
 anyhal_status status_of(cl_int code);
-// Throws what the driver answered, unless it was success.
-void check(cl_int code, const char* what);
+std::string answer_of(const char* what, cl_int code);
+// Throws what the driver answered, unless it was success. A lost device answers its first loss.
+void check(Device& device, cl_int code, const char* what);
+// One line for people; level as in backend.h.
+void say(const anyhal_self& self, int32_t level, const std::string& text);
+// What the driver did not take back is its leak: nothing can be done but say so.
+void gave_back(const anyhal_self& self, cl_int code, const char* what);
+// The first loss of a device stays, whatever is seen later.
+void lose(Device& device, cl_int code, const std::string& why);
+std::string loss_of(Device& device);
+void require_present(Device& device);
 
-template <class Command>
-void enqueue(Queue& queue, const char* what, Command command) {
-  check(command(next_event(queue)), what);
-  keep_event(queue);
+// Enqueues one command: `command` is given where to put its event.
+template <class Enqueue>
+void enqueue(Queue& queue, const char* what, uint64_t tag, Enqueue command) {
+  check(*queue.device, command(next_event(queue)), what);
+  keep_event(queue, tag);
 }
 
-// platforms.cc
+// positions.cc
+void drop_event(Device& device, cl_event event);
+void drop_all(Device& device, const Position& position);
+cl_int status_of_event(const Device& device, cl_event event);
+// With the state's lock held: takes note of every position that was reached, and of the first that
+// never will be.
+void settle(QueueState& state);
+// The same: hands what was enqueued to the device, or leaves that to who waits.
+void submit(QueueState& state, cl_command_queue queue);
+// The same: the first pending position at or past `value`, or null.
+const Position* position_for(const QueueState& state, uint64_t value);
+// The same: its event, retained; null when none is pending, or the driver refuses.
+cl_event event_for(const QueueState& state, uint64_t value);
+// Without it: settles and tells whom it concerns; has the driver tell.
+void look(QueueState& state);
+cl_int watch(const std::shared_ptr<QueueState>& state, const std::shared_ptr<Waiter>& waiter,
+             cl_event event);
+// Whether the position was decided before the limit.
+bool wait_until_decided(QueueState& state, uint64_t value, uint64_t limit_ns);
+void report(QueueState& state, anyhal_queue_state* out);
+
+// platforms.cc, icd.cc
 void find_devices(anyhal_self& self, const char* library);
+std::vector<std::string> broken_drivers();
 
 // programs.cc; the prelude is text of kernels/prelude.cl, embedded by the build.
 extern const char kPreludeSource[];

@@ -24,12 +24,15 @@ class Loader {
 
 }  // namespace
 
-std::string load_api(const char* library, Api& api) {
+std::string load_api(const char* library, Api& api, bool& broken) {
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
-    const char* why = dlerror();
-    return std::string("the OpenCL loader cannot be opened (") + (why != nullptr ? why : library) +
-           "); install it, as with apt install ocl-icd-libopencl1, and a driver";
+    const char* said = dlerror();
+    const std::string why = said != nullptr ? said : library;
+    broken = why.find("No such file") == std::string::npos;
+    return broken ? "the OpenCL loader cannot be opened (" + why + "); install it again"
+                  : "the OpenCL loader is not there (" + why +
+                        "); install it, as with apt install ocl-icd-libopencl1, and a driver";
   }
   Loader load(handle);
   load(api.GetPlatformIDs, "clGetPlatformIDs");
@@ -68,6 +71,7 @@ std::string load_api(const char* library, Api& api) {
   load(api.RetainEvent, "clRetainEvent");
   load(api.ReleaseEvent, "clReleaseEvent");
   if (load.missing().empty()) return "";
+  broken = true;
   return std::string("the OpenCL loader ") + library + " has no " + load.missing() +
          ", which OpenCL 1.2 has; install a newer one";
 }

@@ -35,6 +35,10 @@ constexpr cl_int kMemObjectAllocationFailure = -4;
 constexpr cl_int kOutOfResources = -5;
 constexpr cl_int kOutOfHostMemory = -6;
 constexpr cl_int kExecStatusErrorForEventsInWaitList = -14;
+constexpr cl_int kInvalidValue = -30;
+constexpr cl_int kInvalidDevice = -33;
+constexpr cl_int kInvalidContext = -34;
+constexpr cl_int kInvalidCommandQueue = -36;
 constexpr cl_int kInvalidBufferSize = -61;
 constexpr cl_int kPlatformNotFoundKhr = -1001;  // cl_khr_icd: the loader knows no platform
 
@@ -134,8 +138,9 @@ struct Api {
   cl_int (*ReleaseEvent)(cl_event);
 };
 
-// Opens the loader. An empty sentence, or what is missing and what to install.
-std::string load_api(const char* library, Api& api);
+// Opens the loader. An empty sentence, or what is missing and what to install; `broken` says that
+// something is there and cannot be used.
+std::string load_api(const char* library, Api& api, bool& broken);
 
 // The name of an error as the specification writes it, without CL_.
 const char* error_name(cl_int code);

@@ -121,6 +121,7 @@ anyhal_status query_op(const Device& device, const Desc* desc, anyhal_verdict* v
 
 anyhal_status prepare_op(Device& device, const Desc* desc, Plan** out_plan, anyhal_error* error) {
   return sdk::guard(error, [&] {
+    require_present(device);
     Answer answer;
     const sdk::Row* row = table_of(device).find(*desc, answer);
     if (row == nullptr)

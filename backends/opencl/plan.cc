@@ -7,23 +7,29 @@ namespace {
 
 const Block* block_at(const anyhal_ref& ref) { return reinterpret_cast<const Block*>(ref.memory); }
 
-void release_kernels(const Api& api, Kernels* kernels, bool abandon) {
+void release_kernels(const anyhal_self& self, Kernels* kernels, bool abandon) {
   if (kernels == nullptr) return;
   for (cl_kernel kernel : kernels->kernels)
-    if (!abandon && kernel != nullptr) api.ReleaseKernel(kernel);
+    if (!abandon && kernel != nullptr)
+      gave_back(self, self.api.ReleaseKernel(kernel), "clReleaseKernel");
   delete kernels;
 }
 
+void set_argument(Device& device, cl_kernel kernel, cl_uint number, size_t bytes,
+                  const void* value) {
+  check(device, device.self->api.SetKernelArg(kernel, number, bytes, value), "clSetKernelArg");
+}
+
 // Sets what stays the same for every call on this queue. Each operand takes two arguments.
-void set_fixed(const Api& api, const Queue& queue, const Launch& launch, cl_kernel kernel) {
+void set_fixed(const Queue& queue, const Launch& launch, cl_kernel kernel) {
   cl_uint number = 0;
   for (const Argument& a : launch.arguments) {
     switch (a.kind) {
       case Argument::kBytes:
-        check(api.SetKernelArg(kernel, number++, a.bytes.size(), a.bytes.data()), "clSetKernelArg");
+        set_argument(*queue.device, kernel, number++, a.bytes.size(), a.bytes.data());
         break;
       case Argument::kFault:
-        check(api.SetKernelArg(kernel, number++, sizeof(cl_mem), &queue.fault), "clSetKernelArg");
+        set_argument(*queue.device, kernel, number++, sizeof(cl_mem), &queue.fault);
         break;
       case Argument::kTag:
         ++number;
@@ -43,12 +49,12 @@ Kernels* make_kernels(const Queue& queue, const Plan& plan) {
     for (const Launch& launch : plan.launches) {
       cl_int code = kSuccess;
       cl_kernel kernel = api.CreateKernel(launch.program, launch.kernel.c_str(), &code);
-      check(code, "clCreateKernel");
+      check(*queue.device, code, "clCreateKernel");
       made->kernels.push_back(kernel);
-      set_fixed(api, queue, launch, kernel);
+      set_fixed(queue, launch, kernel);
     }
   } catch (...) {
-    release_kernels(api, made.release(), false);
+    release_kernels(*queue.device->self, made.release(), false);
     throw;
   }
   return made.release();
@@ -62,16 +68,16 @@ Kernels& kernels_for(const Queue& queue, Plan& plan) {
   if (found != nullptr && found->queue == queue.serial) return *found;
   Kernels* made = make_kernels(queue, plan);
   made->queue = queue.serial;
-  release_kernels(queue.device->self->api, found, false);
+  release_kernels(*queue.device->self, found, false);
   slot.store(made, std::memory_order_release);
   return *made;
 }
 
-void set_place(const Api& api, cl_kernel kernel, cl_uint number, const anyhal_ref& ref) {
+void set_place(Device& device, cl_kernel kernel, cl_uint number, const anyhal_ref& ref) {
   const Block* block = block_at(ref);
   const cl_mem memory = block != nullptr ? block->memory : nullptr;
-  check(api.SetKernelArg(kernel, number, sizeof(memory), &memory), "clSetKernelArg");
-  check(api.SetKernelArg(kernel, number + 1, sizeof(ref.offset), &ref.offset), "clSetKernelArg");
+  set_argument(device, kernel, number, sizeof(memory), &memory);
+  set_argument(device, kernel, number + 1, sizeof(ref.offset), &ref.offset);
 }
 
 bool moved(const Place& place, const anyhal_ref& ref) {
@@ -79,21 +85,22 @@ bool moved(const Place& place, const anyhal_ref& ref) {
   return place.offset != ref.offset || place.serial != (block != nullptr ? block->serial : 0);
 }
 
-void set_moved(const Api& api, const Plan& plan, const anyhal_call& call, const Launch& launch,
-               cl_kernel kernel, const Kernels& kernels) {
+void set_moved(const Plan& plan, const anyhal_call& call, const Launch& launch, cl_kernel kernel,
+               const Kernels& kernels) {
+  Device& device = *plan.device;
   cl_uint number = 0;
   for (const Argument& a : launch.arguments) {
     if (a.kind == Argument::kOperand) {
       const anyhal_ref& ref = call.operands[a.operand];
-      if (moved(kernels.places[a.operand], ref)) set_place(api, kernel, number, ref);
+      if (moved(kernels.places[a.operand], ref)) set_place(device, kernel, number, ref);
       number += 2;
     } else if (a.kind == Argument::kWorkspace) {
       if (moved(kernels.places[plan.operand_count], call.workspace))
-        set_place(api, kernel, number, call.workspace);
+        set_place(device, kernel, number, call.workspace);
       number += 2;
     } else {
       if (a.kind == Argument::kTag && kernels.tag != call.tag)
-        check(api.SetKernelArg(kernel, number, sizeof(call.tag), &call.tag), "clSetKernelArg");
+        set_argument(device, kernel, number, sizeof(call.tag), &call.tag);
       ++number;
     }
   }
@@ -109,10 +116,10 @@ void remember(const Plan& plan, const anyhal_call& call, Kernels& kernels) {
   kernels.tag = call.tag;
 }
 
-void set_all(const Api& api, const Plan& plan, const anyhal_call& call, Kernels& kernels) {
+void set_all(const Plan& plan, const anyhal_call& call, Kernels& kernels) {
   try {
     for (size_t i = 0; i < plan.launches.size(); ++i)
-      set_moved(api, plan, call, plan.launches[i], kernels.kernels[i], kernels);
+      set_moved(plan, call, plan.launches[i], kernels.kernels[i], kernels);
   } catch (...) {
     kernels.places.assign(kernels.places.size(), {});  // unknown: set again
     kernels.tag = ~uint64_t{0};
@@ -148,24 +155,24 @@ anyhal_status enqueue_plan(Queue& queue, Plan& plan, const anyhal_call& call, an
     if (plan.launches.empty()) return ANYHAL_STATUS_OK;
     const Api& api = queue.device->self->api;
     Kernels& kernels = kernels_for(queue, plan);
-    set_all(api, plan, call, kernels);
+    set_all(plan, call, kernels);
     if ((call.flags & ANYHAL_CALL_INDEPENDENT) == 0) order_after_all(queue);
+    queue.checks = queue.checks || plan.checks;  // also when a later launch is refused
     for (size_t i = 0; i < plan.launches.size(); ++i) {
       const Launch& launch = plan.launches[i];
       if (i != 0) order_after_all(queue);
-      enqueue(queue, "clEnqueueNDRangeKernel", [&](cl_event* event) {
+      enqueue(queue, "clEnqueueNDRangeKernel", call.tag, [&](cl_event* event) {
         return api.EnqueueNDRangeKernel(queue.handle, kernels.kernels[i], launch.rank, nullptr,
                                         launch.global, launch.local, 0, nullptr, event);
       });
     }
-    queue.checks = queue.checks || plan.checks;
     return ANYHAL_STATUS_OK;
   });
 }
 
 void release_plan(Plan* plan, bool abandon) {
   for (auto& slot : plan->on_queue)
-    release_kernels(plan->device->self->api, slot.load(std::memory_order_relaxed), abandon);
+    release_kernels(*plan->device->self, slot.load(std::memory_order_relaxed), abandon);
   --plan->device->plans;
   delete plan;
 }

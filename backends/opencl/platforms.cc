@@ -3,37 +3,53 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 
 #include "objects.h"
 
 namespace hal::opencl {
 namespace {
 
-std::string text_of(const Api& api, cl_device_id device, cl_uint what) {
-  size_t bytes = 0;
-  if (api.GetDeviceInfo(device, what, 0, nullptr, &bytes) != kSuccess || bytes == 0) return "";
-  std::string text(bytes, '\0');
-  if (api.GetDeviceInfo(device, what, bytes, text.data(), nullptr) != kSuccess) return "";
-  text.resize(std::strlen(text.c_str()));
-  return text;
-}
+// Asks one device or platform, and keeps the first refusal of what it must know.
+class Asked {
+ public:
+  using Question = std::function<cl_int(cl_uint, size_t, void*, size_t*)>;
+  explicit Asked(Question question) : question_(std::move(question)) {}
 
-std::string platform_text(const Api& api, cl_platform_id platform, cl_uint what) {
-  size_t bytes = 0;
-  if (api.GetPlatformInfo(platform, what, 0, nullptr, &bytes) != kSuccess || bytes == 0) return "";
-  std::string text(bytes, '\0');
-  if (api.GetPlatformInfo(platform, what, bytes, text.data(), nullptr) != kSuccess) return "";
-  text.resize(std::strlen(text.c_str()));
-  return text;
-}
+  std::string text(cl_uint what) {
+    size_t bytes = 0;
+    cl_int code = question_(what, 0, nullptr, &bytes);
+    std::string text(code == kSuccess ? bytes : 0, '\0');
+    if (!text.empty()) code = question_(what, bytes, text.data(), nullptr);
+    note(code);
+    if (code != kSuccess) return "";
+    text.resize(std::strlen(text.c_str()));
+    return text;
+  }
+  template <class T>
+  T number(cl_uint what) {
+    T value = {};
+    const cl_int code = question_(what, sizeof(value), &value, nullptr);
+    note(code);
+    return code == kSuccess ? value : T{};
+  }
+  // Zero where it does not know the question.
+  template <class T>
+  T number_if_known(cl_uint what) {
+    T value = {};
+    const cl_int code = question_(what, sizeof(value), &value, nullptr);
+    if (code != kInvalidValue) note(code);
+    return code == kSuccess ? value : T{};
+  }
+  cl_int refusal() const { return refusal_; }
 
-// A number of the device; zero where it does not know the question.
-template <class T>
-T number_of(const Api& api, cl_device_id device, cl_uint what) {
-  T value = {};
-  if (api.GetDeviceInfo(device, what, sizeof(value), &value, nullptr) != kSuccess) return {};
-  return value;
-}
+ private:
+  void note(cl_int code) {
+    if (refusal_ == kSuccess) refusal_ = code;
+  }
+  Question question_;
+  cl_int refusal_ = kSuccess;
+};
 
 bool older_than_1_2(const std::string& version) {
   int major = 0, minor = 0;
@@ -42,15 +58,19 @@ bool older_than_1_2(const std::string& version) {
 }
 
 // Why this backend cannot use it.
-std::string refusal_of(const Api& api, const Found& f) {
+std::string refusal_of(Asked& asked, const Found& f) {
+  const bool available = asked.number<cl_bool>(kDeviceAvailable) != 0;
+  const bool compiles = asked.number<cl_bool>(kDeviceCompilerAvailable) != 0;
+  const bool little = asked.number<cl_bool>(kDeviceEndianLittle) != 0;
+  if (asked.refusal() != kSuccess)
+    return answer_of("clGetDeviceInfo", asked.refusal()) +
+           ", so what it can do is not known; see "
+           "its driver's documentation";
   if (older_than_1_2(f.version))
     return "it is \"" + f.version + "\" and OpenCL 1.2 is needed; install a newer driver";
-  if (number_of<cl_bool>(api, f.device, kDeviceAvailable) == 0)
-    return "the driver says that it is not available; see its documentation";
-  if (number_of<cl_bool>(api, f.device, kDeviceCompilerAvailable) == 0)
-    return "its driver has no compiler for OpenCL C; install one that has";
-  if (number_of<cl_bool>(api, f.device, kDeviceEndianLittle) == 0)
-    return "it is big-endian, which no backend here serves; use another device";
+  if (!available) return "the driver says that it is not available; see its documentation";
+  if (!compiles) return "its driver has no compiler for OpenCL C; install one that has";
+  if (!little) return "it is big-endian, which no backend here serves; use another device";
   if ((f.single & kFpInfNan) == 0)
     return "its f32 has no infinity and NaN, so no op could be right; use another device";
   return "";
@@ -104,35 +124,43 @@ void describe(const Api& api, Found& f, uint64_t id) {
 }
 
 void read_facts(const Api& api, Found& f) {
-  f.name = text_of(api, f.device, kDeviceName);
-  f.vendor = text_of(api, f.device, kDeviceVendor);
-  f.version = text_of(api, f.device, kDeviceVersion);
-  f.driver = text_of(api, f.device, kDriverVersion);
-  f.extensions = text_of(api, f.device, kDeviceExtensions);
-  f.type = number_of<cl_bitfield>(api, f.device, kDeviceType);
-  f.single = number_of<cl_bitfield>(api, f.device, kDeviceSingleFpConfig);
-  f.twice = number_of<cl_bitfield>(api, f.device, kDeviceDoubleFpConfig);
-  f.global_bytes = number_of<cl_ulong>(api, f.device, kDeviceGlobalMemSize);
-  f.block_bytes = number_of<cl_ulong>(api, f.device, kDeviceMaxMemAllocSize) / 64 * 64;
-  f.local_bytes = number_of<cl_ulong>(api, f.device, kDeviceLocalMemSize);
-  f.base_alignment = std::max(1u, number_of<cl_uint>(api, f.device, kDeviceMemBaseAddrAlign) / 8);
-  f.units = number_of<cl_uint>(api, f.device, kDeviceMaxComputeUnits);
-  f.group_size = number_of<size_t>(api, f.device, kDeviceMaxWorkGroupSize);
-  f.unified = number_of<cl_bool>(api, f.device, kDeviceHostUnifiedMemory) != 0;
-  f.refusal = refusal_of(api, f);
+  Asked asked([&api, device = f.device](cl_uint what, size_t bytes, void* value, size_t* total) {
+    return api.GetDeviceInfo(device, what, bytes, value, total);
+  });
+  f.name = asked.text(kDeviceName);
+  f.vendor = asked.text(kDeviceVendor);
+  f.version = asked.text(kDeviceVersion);
+  f.driver = asked.text(kDriverVersion);
+  f.extensions = asked.text(kDeviceExtensions);
+  f.type = asked.number<cl_bitfield>(kDeviceType);
+  f.single = asked.number<cl_bitfield>(kDeviceSingleFpConfig);
+  f.twice = asked.number_if_known<cl_bitfield>(kDeviceDoubleFpConfig);
+  f.global_bytes = asked.number<cl_ulong>(kDeviceGlobalMemSize);
+  f.block_bytes = asked.number<cl_ulong>(kDeviceMaxMemAllocSize) / 64 * 64;
+  f.local_bytes = asked.number<cl_ulong>(kDeviceLocalMemSize);
+  f.base_alignment = std::max(1u, asked.number<cl_uint>(kDeviceMemBaseAddrAlign) / 8);
+  f.units = asked.number<cl_uint>(kDeviceMaxComputeUnits);
+  f.group_size = asked.number<size_t>(kDeviceMaxWorkGroupSize);
+  f.unified = asked.number_if_known<cl_bool>(kDeviceHostUnifiedMemory) != 0;
+  f.refusal = refusal_of(asked, f);
 }
 
-// Appends the platform's devices; a platform without any adds a sentence instead.
-void list_platform(anyhal_self& self, cl_platform_id platform, std::string& empty) {
+// Appends the platform's devices, or to `self.missing` why it gives none.
+void list_platform(anyhal_self& self, cl_platform_id platform) {
   const Api& api = self.api;
-  const std::string name = platform_text(api, platform, kPlatformName);
+  Asked asked([&](cl_uint what, size_t bytes, void* value, size_t* total) {
+    return api.GetPlatformInfo(platform, what, bytes, value, total);
+  });
+  const std::string name = asked.text(kPlatformName);
   cl_uint count = 0;
   cl_int code = api.GetDeviceIDs(platform, kDeviceTypeAll, 0, nullptr, &count);
   std::vector<cl_device_id> ids(code == kSuccess ? count : 0);
   if (!ids.empty()) code = api.GetDeviceIDs(platform, kDeviceTypeAll, count, ids.data(), nullptr);
   if (code != kSuccess || ids.empty()) {
-    empty += (empty.empty() ? "" : ", ") + name + " (" +
-             (code == kSuccess ? "none" : error_name(code)) + ")";
+    const bool none = code == kSuccess || code == kDeviceNotFound;
+    self.broken = self.broken || !none;
+    self.missing.push_back("platform " + (name.empty() ? "without a name" : name) + " (" +
+                           (none ? "no device" : answer_of("clGetDeviceIDs", code)) + ")");
     return;
   }
   for (cl_device_id id : ids) {
@@ -145,25 +173,41 @@ void list_platform(anyhal_self& self, cl_platform_id platform, std::string& empt
   }
 }
 
+std::string joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+// Lists what every platform has.
+void list_platforms(anyhal_self& self) {
+  cl_uint count = 0;
+  cl_int code = self.api.GetPlatformIDs(0, nullptr, &count);
+  std::vector<cl_platform_id> platforms(code == kSuccess ? count : 0);
+  if (!platforms.empty()) code = self.api.GetPlatformIDs(count, platforms.data(), nullptr);
+  const std::vector<std::string> unusable = broken_drivers();
+  self.broken = !unusable.empty() || (code != kSuccess && code != kPlatformNotFoundKhr);
+  if (code != kSuccess || platforms.empty()) {
+    self.problem = "the OpenCL loader knows no platform";
+    if (self.broken && unusable.empty()) self.problem = answer_of("clGetPlatformIDs", code);
+  } else {
+    for (cl_platform_id platform : platforms) list_platform(self, platform);
+    if (self.found.empty()) self.problem = "no OpenCL platform has a device";
+  }
+  self.missing.insert(self.missing.end(), unusable.begin(), unusable.end());
+  if (!self.missing.empty() && self.found.empty()) self.problem += ": " + joined(self.missing);
+  if (!self.problem.empty())
+    self.problem += self.broken ? "; repair or remove the driver"
+                                : "; install a driver, as with apt install pocl-opencl-icd";
+}
+
 }  // namespace
 
 void find_devices(anyhal_self& self, const char* library) {
-  self.problem = load_api(library, self.api);
+  self.problem = load_api(library, self.api, self.broken);
   if (!self.problem.empty()) return;
-  cl_uint count = 0;
-  const cl_int code = self.api.GetPlatformIDs(0, nullptr, &count);
-  if ((code != kSuccess && code != kPlatformNotFoundKhr) || count == 0) {
-    self.problem =
-        "the OpenCL loader knows no platform; install a driver, as with apt install "
-        "pocl-opencl-icd";
-    return;
-  }
-  std::vector<cl_platform_id> platforms(count);
-  self.api.GetPlatformIDs(count, platforms.data(), nullptr);
-  std::string empty;
-  for (cl_platform_id platform : platforms) list_platform(self, platform, empty);
-  if (self.found.empty())
-    self.problem = "no OpenCL platform has a device: " + empty + "; check the drivers";
+  list_platforms(self);
+  for (const std::string& what : self.missing) say(self, 1, "not used: " + what);
   // The loader's order may change with what is installed; names do not.
   std::stable_sort(self.found.begin(), self.found.end(), [](const auto& a, const auto& b) {
     return std::tie(a->platform_name, a->name) < std::tie(b->platform_name, b->name);

@@ -98,17 +98,15 @@ cl_program from_source(Device& device, const std::string& source, const std::str
   const char* text = source.c_str();
   cl_int code = kSuccess;
   cl_program program = api.CreateProgramWithSource(device.context, 1, &text, nullptr, &code);
-  check(code, "clCreateProgramWithSource");
+  check(device, code, "clCreateProgramWithSource");
   code = build(device, program, options);
   if (code == kSuccess) return program;
   const std::string log = build_log(device, program);
   api.ReleaseProgram(program);
-  device.self->services->log(device.self->services->context, 3,
-                             ("building with " + options + ":\n" + log).c_str());
+  say(*device.self, 3, "building with " + options + ":\n" + log);
+  if (status_of(code) != ANYHAL_STATUS_INTERNAL) check(device, code, "clBuildProgram");
   throw Failure(
-      status_of(code) == ANYHAL_STATUS_OUT_OF_MEMORY ? ANYHAL_STATUS_OUT_OF_MEMORY
-                                                     : ANYHAL_STATUS_INTERNAL,
-      ANYHAL_REASON_DRIVER,
+      ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_DRIVER,
       "the driver's compiler answered %s (%d): %.100s; see the log, and update the driver",
       error_name(code), code, log.c_str());
 }

@@ -49,7 +49,10 @@ void set_python_error(const Error& e) noexcept {
     if (!v || PyObject_SetAttrString(exc, name, v) < 0) PyErr_Clear();
     Py_XDECREF(v);
   };
-  if (!e.stage.empty()) attribute("stage", e.stage.c_str());
+  if (!e.stage.empty()) {
+    attribute("stage", e.stage.c_str());
+    attribute("status", status_name(e.status));
+  }
   if (e.status == ANYHAL_STATUS_UNSUPPORTED) attribute("reason", reason_name(e.reason));
   PyErr_SetObject(type, exc);
   Py_DECREF(exc);

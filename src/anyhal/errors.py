@@ -122,6 +122,7 @@ class BackendLoadError(HalError, ImportError):
     """A backend could not be loaded. `stage` is the loader stage that refused, `path` its file."""
 
     code = "abi_mismatch"
+    status = "abi_mismatch"  # what the backend itself answered, where it got as far
 
     def __init__(self, message: str, stage: str = "open", path: str = "") -> None:
         super().__init__(message)

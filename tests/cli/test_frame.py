@@ -73,7 +73,24 @@ def test_one_command_does_not_import_the_others() -> None:
 
 FACTS = Facts(
     (DeviceFact("chip:0", "chip", 50, "self-tested", "id-1", "v1", memory_bytes=2**30),),
-    (RefusedBackend("other", "/opt/other", "manifest", "key vendor is missing; add it"),),
+    (
+        RefusedBackend("other", "/opt/other", "manifest", "key vendor is missing; add it"),
+        RefusedBackend(
+            "card",
+            "/opt/card",
+            "init",
+            "backend 'card' was not loaded from /opt/card/lib.so: the driver is not there"
+            " (libcard.so.1: cannot open shared object file); install it to use its devices",
+            absent=True,
+        ),
+        RefusedBackend(
+            "net",
+            "/opt/net",
+            "devices",
+            "backend 'net' was loaded and found no device; connect one to use it",
+            absent=True,
+        ),
+    ),
     ("/opt (a test)",),
 )
 
@@ -96,6 +113,11 @@ def test_devices_json_has_the_promised_keys() -> None:
         }
     ]
     assert document["refused"][0]["sentence"] == "key vendor is missing; add it"
+    assert [(r["name"], r["absent"]) for r in document["refused"]] == [
+        ("other", False),
+        ("card", True),
+        ("net", True),
+    ]
 
 
 def test_devices_table_shows_order_refusals_and_an_empty_machine(
@@ -104,7 +126,8 @@ def test_devices_table_shows_order_refusals_and_an_empty_machine(
     devices._print_devices(FACTS)
     shown = " ".join(capsys.readouterr().out.split())
     assert "chip:0 self-tested v1 1.0 GiB chosen: the only device" in shown
-    assert "refused: key vendor is missing; add it" in shown
+    assert "refused: key vendor is missing; add it" in shown and shown.count("refused") == 1
+    assert "not here: card (the driver is not there), net (found no device)" in shown
     devices._print_devices(Facts(searched=("/opt (a test)",)))
     assert "no device; searched /opt (a test)" in capsys.readouterr().out
 

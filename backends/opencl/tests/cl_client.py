@@ -19,6 +19,8 @@ Services = record(
 )  # fmt: skip
 Log = c.CFUNCTYPE(None, P, I32, c.c_char_p)
 SettingOf = c.CFUNCTYPE(P, P, c.c_char_p)
+CacheGet = c.CFUNCTYPE(I32, P, c.c_char_p, P, c.POINTER(U64))
+CachePut = c.CFUNCTYPE(I32, P, c.c_char_p, P, U64)
 Notify = c.CFUNCTYPE(None, P, I32)
 NativeQueue = record(
     "NativeQueue", ("size", U32), ("type", U32), ("handle", U64), ("operands", P),
@@ -34,13 +36,17 @@ def library() -> Path:
 
 
 class OpenCL(contract.Instance):
-    """One instance, with its settings."""
+    """One instance, with its settings; `cache` keeps programs, by key."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, cache: dict[bytes, bytes] | None = None, **settings: str) -> None:
+        self.cache = cache
         self._values = {k.encode(): c.create_string_buffer(v.encode()) for k, v in settings.items()}
         self._log = Log(lambda context, level, text: None)
         self._setting = SettingOf(self._find)
         self._services = sized(Services, log=c.cast(self._log, P), setting=c.cast(self._setting, P))
+        if cache is not None:
+            self._cache = (CacheGet(self._get), CachePut(self._put))
+            self._services.cache_get, self._services.cache_put = (c.cast(f, P) for f in self._cache)
         entry = c.CDLL(str(library())).anyhal_backend_main
         hello = sized(
             contract.Hello, abi_min=contract.ABI, abi_max=contract.ABI, instance=b"t",
@@ -52,6 +58,21 @@ class OpenCL(contract.Instance):
             raise contract.Refused(status, error)
         self.table = self.reply.table.contents
         self.synchronous = bool(self.reply.flags & 1)
+
+    def _get(self, context: object, key: bytes, data: int | None, size: object) -> int:
+        entry = (self.cache or {}).get(key)
+        if entry is None:
+            return contract.NOT_FOUND
+        room = size.contents  # type: ignore[attr-defined]
+        if data:
+            c.memmove(data, entry, min(room.value, len(entry)))
+        room.value = len(entry)
+        return contract.OK
+
+    def _put(self, context: object, key: bytes, data: int, size: int) -> int:
+        assert self.cache is not None
+        self.cache[key] = c.string_at(data, size)
+        return contract.OK
 
     def _find(self, context: object, name: bytes) -> int | None:
         found = self._values.get(name)

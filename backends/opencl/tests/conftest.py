@@ -5,8 +5,8 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ for folder in (HERE, ROOT / "tests", ROOT / "tests" / "fake"):
         sys.path.insert(0, str(folder))
 
 from opencl_devices import WANTED, found, missing  # noqa: E402
+from opencl_double import Double, build  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -53,15 +54,14 @@ def cl(request: pytest.FixtureRequest, opencl: list[str]) -> str:
 
 
 @pytest.fixture(scope="session")
-def double(opencl: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A loader that lies when OPENCL_DOUBLE says so."""
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("gcc is not on the path, so the double of the loader cannot be built")
-    library = tmp_path_factory.mktemp("double") / "libOpenCL_double.so"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", str(HERE / "loader_double.c"),
-         "-o", str(library), "-Wl,--no-as-needed", "-l:libOpenCL.so.1", "-ldl"],
-        check=True,
-    )  # fmt: skip
-    return str(library)
+def built_double(opencl: list[str], tmp_path_factory: pytest.TempPathFactory) -> Double:
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not on the path, so the double of the loader cannot be built")
+    return Double(build(tmp_path_factory.mktemp("double")))
+
+
+@pytest.fixture
+def double(built_double: Double) -> Iterator[Double]:
+    """A loader that fails when its script says so; harmless again afterwards."""
+    yield built_double
+    built_double.script()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from opencl_double import Double
 
 PROGRAM = """
 import sys, numpy as np, anyhal as hal
@@ -54,3 +55,36 @@ def test_programs_are_kept_and_damage_is_harmless(cl: str, tmp_path: Path, damag
     again, cached = counts(cl, tmp_path)
     assert again > 0 and cached == 0
     assert counts(cl, tmp_path)[0] == 0  # and written anew
+
+
+OTHER_DRIVER = """
+import sys, numpy as np, anyhal as hal
+hal.load_backend("opencl", instance="kept", settings={"opencl_library": sys.argv[1]})
+device = hal.device("kept:" + sys.argv[2])
+x = hal.asarray(np.arange(70, dtype=np.float32), device=device)
+assert (hal.add(x, x).numpy() == 2 * x.numpy()).all()
+print(device.counter(3), device.counter(4))
+"""
+
+
+def test_prf_02_programs_of_another_driver_are_not_taken(
+    cl: str, double: Double, tmp_path: Path
+) -> None:
+    """Each part of the driver's identity is part of the key, and its entries come back with it."""
+    found = []
+    for script in (
+        "driver=1.0",
+        "driver=1.0",
+        "driver=1.1",
+        "version=OpenCL 1.2 new",
+        "driver=1.0",
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", OTHER_DRIVER, double.path, cl.partition(":")[2]],
+            env=os.environ | {"ANYHAL_CACHE": str(tmp_path), "OPENCL_DOUBLE": script},
+            capture_output=True, text=True, timeout=240, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+        found.append(tuple(map(int, ran.stdout.split())))
+    assert [built > 0 for built, _ in found] == [True, False, True, True, False], found
+    assert all((built > 0) != (cached > 0) for built, cached in found), found

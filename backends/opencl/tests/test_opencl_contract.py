@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from cl_client import BLOCKS, EVENTS, PLANS, STAGING, Blocked, Notify, OpenCL
 from contract import ADD, BINARY, GATHER, MATMUL, U32, U64, P, Reader, Ref, Refused, ptr, put
+from opencl_double import Double
 
 VECTOR = ("float32", (64,))
 SECOND = 10**9
@@ -86,6 +87,7 @@ def test_a_wait_honours_its_limit(device: contract.Device) -> None:
 
 
 STATUSES = {
+    -1: contract.EXECUTION_FAILED,  # as PoCL says of a kernel that failed
     -4: contract.OUT_OF_MEMORY,
     -5: contract.EXECUTION_FAILED,
     -77: contract.EXECUTION_FAILED,
@@ -93,13 +95,13 @@ STATUSES = {
 
 
 @pytest.fixture
-def lying(cl: str, double: str) -> contract.Device:
-    return OpenCL(opencl_library=double).open(int(cl.partition(":")[2]))
+def lying(cl: str, double: Double) -> contract.Device:
+    return OpenCL(opencl_library=double.path).open(int(cl.partition(":")[2]))
 
 
 @pytest.mark.parametrize("code", STATUSES)
 def test_an_asynchronous_error_reaches_the_waiter_and_spares_the_rest(
-    lying: contract.Device, code: int, monkeypatch: pytest.MonkeyPatch
+    lying: contract.Device, code: int, double: Double
 ) -> None:
     device = lying
     queue, other = device.queue(), device.queue()
@@ -107,7 +109,8 @@ def test_an_asynchronous_error_reaches_the_waiter_and_spares_the_rest(
     x = put(device, queue, vector())
     device.signal(queue, 3)
     device.wait(queue, 3)
-    monkeypatch.setenv("OPENCL_DOUBLE", f"fail 2 {code}")
+    double.script(f"fault=clEnqueueNDRangeKernel@2:{code}")
+    failed_call = device.tag + 2
     for _ in range(100):
         plan.run(queue, x, x, x)
     device.signal(queue, 4)
@@ -115,10 +118,12 @@ def test_an_asynchronous_error_reaches_the_waiter_and_spares_the_rest(
         device.wait(queue, 4, 20 * SECOND)
     assert failed.value.status == STATUSES[code], str(failed.value)
     assert (device.last_state.completed, device.last_state.failed_value) == (3, 4)
+    assert device.last_state.failed_tag == failed_call
+    assert str(failed.value).startswith(f"call {failed_call} ended with")
     with pytest.raises(Refused, match="the queue is dead") as dead:
         plan.run(queue, x, x, x)
     assert dead.value.status == contract.EXECUTION_FAILED
-    monkeypatch.delenv("OPENCL_DOUBLE")
+    double.script()
     device.instance.release(contract.QUEUE, queue.value)
     y = put(device, other, vector(5))
     plan.run(other, y, y, y)
@@ -129,16 +134,16 @@ def test_an_asynchronous_error_reaches_the_waiter_and_spares_the_rest(
 
 
 def test_a_call_refused_for_want_of_memory_may_be_made_again(
-    lying: contract.Device, monkeypatch: pytest.MonkeyPatch
+    lying: contract.Device, double: Double
 ) -> None:
     queue = lying.queue()
     plan = lying.prepare(BINARY, [VECTOR] * 3, 2, fn=ADD)
     x = put(lying, queue, vector())
-    monkeypatch.setenv("OPENCL_DOUBLE", "no memory")
+    double.script("fail=clEnqueueNDRangeKernel@1+:-4")
     with pytest.raises(Refused, match="MEM_OBJECT_ALLOCATION_FAILURE") as refused:
         plan.run(queue, x, x, x)
     assert refused.value.status == contract.OUT_OF_MEMORY
-    monkeypatch.delenv("OPENCL_DOUBLE")
+    double.script()
     plan.run(queue, x, x, x)
     read = Reader(lying, queue, x, vector())
     lying.signal(queue, 1)
@@ -148,31 +153,28 @@ def test_a_call_refused_for_want_of_memory_may_be_made_again(
 
 @pytest.mark.parametrize(
     ("lie", "sentence"),
-    [("no platform", "knows no platform"), ("no device", "no OpenCL platform has a device")],
+    [
+        ("fail=clGetPlatformIDs@1+:-1001", "knows no platform"),
+        ("fail=clGetDeviceIDs@1+:-1", "no OpenCL platform has a device"),
+    ],
 )
-def test_absence_is_named(
-    double: str, lie: str, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENCL_DOUBLE", lie)
+def test_absence_is_named(double: Double, lie: str, sentence: str) -> None:
+    double.script(lie)
     with pytest.raises(Refused, match=sentence) as refused:
-        OpenCL(opencl_library=double).devices()
+        OpenCL(opencl_library=double.path).devices()
     assert refused.value.status == contract.NOT_FOUND
     with pytest.raises(Refused, match="install it"):
         OpenCL(opencl_library="/nowhere/libOpenCL.so.1").devices()
 
 
-def test_a_device_that_is_too_old_is_refused_by_reason(
-    double: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENCL_DOUBLE", "old")
+def test_a_device_that_is_too_old_is_refused_by_reason(double: Double) -> None:
+    double.script("version=OpenCL 1.1 old")
     with pytest.raises(Refused, match="OpenCL 1.2 is needed") as refused:
-        OpenCL(opencl_library=double).open(0)
+        OpenCL(opencl_library=double.path).open(0)
     assert (refused.value.status, refused.value.reason) == (contract.UNSUPPORTED, DRIVER)
 
 
-def test_notes_come_once_also_of_a_failure(
-    lying: contract.Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notes_come_once_also_of_a_failure(lying: contract.Device, double: Double) -> None:
     device = lying
     told: list[tuple[int, int]] = []
     done = threading.Event()
@@ -195,7 +197,7 @@ def test_notes_come_once_also_of_a_failure(
     good = Blocked(device, queue, x)
     device.signal(queue, 2)
     notify(2, 2)
-    monkeypatch.setenv("OPENCL_DOUBLE", "fail 1 -5")
+    double.script("fault=clEnqueueNDRangeKernel@1:-5")
     device.prepare(BINARY, [VECTOR] * 3, 2, fn=ADD).run(queue, x, x, x)
     device.signal(queue, 3)
     notify(3, 3)

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from anyhal.cli.terminal import cells, escape, printable
-from anyhal.routing.facts import DeviceFact, Facts
+from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import rank_devices
 
 
@@ -61,7 +62,13 @@ def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, 
         "schema": 1,
         "devices": [_device(fact, rows) for fact in facts.devices],
         "refused": [
-            {"name": r.name, "path": r.path, "stage": r.stage, "sentence": r.sentence}
+            {
+                "name": r.name,
+                "path": r.path,
+                "stage": r.stage,
+                "sentence": r.sentence,
+                "absent": r.absent,
+            }
             for r in facts.refused
         ],
         "searched": list(facts.searched),
@@ -112,7 +119,20 @@ def _print_devices(facts: Facts) -> None:
     for note in facts.notes:
         console.print(f"note: {escape(note)}", highlight=False, style="yellow")
     for refused in facts.refused:
-        console.print(f"refused: {escape(refused.sentence)}", highlight=False, style="yellow")
+        if not refused.absent:
+            console.print(f"refused: {escape(refused.sentence)}", highlight=False, style="yellow")
+    absent = [f"{r.name} ({_why(r)})" for r in facts.refused if r.absent]
+    if absent:
+        console.print(escape(f"not here: {', '.join(absent)}"), highlight=False, style="dim")
+
+
+def _why(absent: RefusedBackend) -> str:
+    """The reason alone: without who says it and where, what the system's loader said, the cure."""
+    reason = absent.sentence.rpartition("; ")[0] or absent.sentence
+    reason = re.sub(
+        r"^(backend '.*?' was (not loaded from .*?: |loaded and )|listing .*?: )", "", reason
+    )
+    return re.sub(r" \(.*\)$", "", reason)
 
 
 def _print_capabilities(name: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -48,12 +48,16 @@ class DeviceFact:
 
 @dataclass(frozen=True)
 class RefusedBackend:
-    """A backend that was found but gave no devices, and the sentence of the stage that refused."""
+    """A backend that was found but gave no devices, and the sentence of the stage that refused.
+
+    `absent`: nothing is wrong, its driver or device is just not on this machine.
+    """
 
     name: str
     path: str
     stage: str
     sentence: str
+    absent: bool = False
 
 
 @dataclass(frozen=True)

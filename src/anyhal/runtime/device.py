@@ -190,7 +190,8 @@ def _load_found(state: _Loaded, record: BackendRecord) -> None:
     if _load(state, record, record.name, {}) or len(state.refused) > before:
         return
     sentence = f"backend {record.name!r} was loaded and found no device; connect one to use it"
-    state.refused.append(RefusedBackend(record.name, str(record.path), "devices", sentence))
+    absent = not record.asked
+    state.refused.append(RefusedBackend(record.name, str(record.path), "devices", sentence, absent))
 
 
 def _load(
@@ -209,7 +210,10 @@ def _load(
         rows = native.list_devices()
     except HalError as why:
         stage = getattr(why, "stage", "devices")
-        state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why)))
+        # In the contract, not_found at these stages is a missing driver or library of its vendor.
+        missing = stage in ("init", "devices") and getattr(why, "status", why.code) == "not_found"
+        absent = missing and not record.asked and not extra
+        state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why), absent))
         return []
     made = []
     fingerprint = fingerprint_of(record.sha256, given)

@@ -63,6 +63,7 @@ class BackendRecord:
     notes: tuple[str, ...] = ()  # what is missing without stopping it
     error: str | None = None
     hidden: bool = False  # test equipment that nobody asked for
+    asked: bool = False  # the user named, by a variable, what it must open
 
     @property
     def failed_stage(self) -> str:
@@ -254,6 +255,7 @@ class _Walk:
     sha256: str = ""
     state: str = UNCERTIFIED
     given: dict[str, str] = field(default_factory=dict)
+    asked: bool = False
     notes: list[str] = field(default_factory=list)
 
     def record(self) -> BackendRecord:
@@ -293,6 +295,7 @@ class _Walk:
             state=self.state,
             notes=tuple(self.notes),
             error=error,
+            asked=self.asked,
         )
 
     @property
@@ -397,6 +400,7 @@ class _Walk:
                 return str(self.folder / FILE_NAME), reason, hint
             if value is not None:
                 self.given[setting] = str(value)
+                self.asked = True
         for name in dict.fromkeys(row.setting for row in self.manifest.libraries):
             rows = [row for row in self.manifest.libraries if row.setting == name]
             found = [(row, *locate_library(row)) for row in rows]
@@ -411,6 +415,7 @@ class _Walk:
             self.notes.append(f"{sentence} ({why})")
         if self.manifest.opens is not None:
             paths, notes = plugin_paths(self.manifest.opens)
+            self.asked = self.asked or bool(paths)
             self.given[self.manifest.opens.setting] = os.pathsep.join(map(str, paths))
             self.notes += notes
         return None
