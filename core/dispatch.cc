@@ -249,12 +249,18 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
   ErrorRecord error;
   anyhal_status status;
   uint64_t value;
-  {
+  const auto attempt = [&] {
     std::lock_guard guard(queue.lock);
     status = device.table->queue_copy(queue.handle, &region, 1, error);
     if (status == ANYHAL_STATUS_OK) queue.accept();
     value = queue.submitted;
     if (device.synchronous) queue.completed.store(value);
+  };
+  attempt();
+  if (status == ANYHAL_STATUS_EXECUTION_FAILED && !device.synchronous) {  // as for a call
+    queue.bury();
+    order(shape, operands, queue);
+    attempt();
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) {
     device.lose(error.record);

@@ -205,8 +205,8 @@ void copy(Device& device, CUstream stream, const anyhal_ref& to, const anyhal_re
           uint64_t bytes);
 void fill(Device& device, CUstream stream, const anyhal_ref& to, uint64_t bytes,
           const void* pattern, uint32_t pattern_bytes);
-// Throws when the queue is dead or dying. Held while work is put on it, so that none comes behind the
-// last event of a queue that fails meanwhile.
+// Throws when the queue is dead or dying. Held while work is put on it, so that none comes behind
+// the last event of a queue that fails meanwhile.
 std::unique_lock<std::mutex> require_live(Queue& queue);
 
 }  // namespace hal::cuda

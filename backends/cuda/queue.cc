@@ -138,10 +138,13 @@ void give_fault(Device& device, uint32_t slot) {
 std::unique_lock<std::mutex> require_live(Queue& queue) {
   queue.device->admit();
   std::unique_lock lock(queue.mutex);
+  if (queue.last != nullptr && queue.status == ANYHAL_STATUS_OK) {  // dying: it is over soon
+    Current current(*queue.device);
+    while (advance(queue), queue.status == ANYHAL_STATUS_OK) std::this_thread::yield();
+  }
   // What killed it is the waiter's to hear; a call that comes later has done nothing wrong.
-  if (queue.status != ANYHAL_STATUS_OK || queue.last != nullptr)
-    throw Fault(ANYHAL_STATUS_EXECUTION_FAILED, ANYHAL_REASON_NONE, 0,
-                queue.failure.empty() ? "an earlier call failed; wait for it" : queue.failure);
+  if (queue.status != ANYHAL_STATUS_OK)
+    throw Fault(ANYHAL_STATUS_EXECUTION_FAILED, ANYHAL_REASON_NONE, 0, queue.failure);
   return lock;
 }
 

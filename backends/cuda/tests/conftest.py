@@ -79,6 +79,9 @@ def scenario(double: Double, table: Path, library: Path) -> Run:
     return run
 
 
+_out_of_sight: dict[str, Any] = {}  # one instance serves all modules: plans are kept by its name
+
+
 @pytest.fixture(scope="module")
 def simulated(double_folder: Path) -> Iterator[Any]:
     """A device of the double in this process, under hostile timing; out of sight afterwards."""
@@ -87,14 +90,14 @@ def simulated(double_folder: Path) -> Iterator[Any]:
 
     os.environ.setdefault("CUDA_DOUBLE", "seed=11; devices=sm_90,sm_80")
     name = "cudasim"
-    if not any(d.name == f"{name}:0" for d in hal.devices()):
+    if not _out_of_sight:
         hal.load_backend("cuda", instance=name, settings={"driver": str(double_folder)})
     assert device._state is not None
+    device._state.devices.update(_out_of_sight)
     yield hal.device(f"{name}:0")
     driver = ctypes.CDLL(str(double_folder / "libcuda.so.1"))
     driver.cuda_double_report.restype = ctypes.c_char_p
     broken = Report.read(driver.cuda_double_report().decode()).violations
     assert broken == [], broken
-    hidden = [d for d in device._state.devices if d.startswith(f"{name}:")]
-    for one in hidden:
-        del device._state.devices[one]
+    for one in [d for d in device._state.devices if d.startswith(f"{name}:")]:
+        _out_of_sight[one] = device._state.devices.pop(one)
