@@ -52,7 +52,7 @@ _PYTEST = ("{python}", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovi
 _INVALID = 3  # exit status, mirrors benchmarks/timing.py
 _LLM_SLICE = ("--blocks", "2", "--prefill", "64", "--decode", "8")
 # Drivers that are missing fail this family: tools/drivers.py gathers them.
-_FOREIGN = ("env", "ANYHAL_TEST_FOREIGN=1", "FOREIGN_SEED={seed}")
+_FOREIGN = ("env", "TEST_FOREIGN=1", "FOREIGN_SEED={seed}")
 _TOGETHER = (*_PYTEST, "tests/foreigners", "-n", "0", "-m", "foreign")
 _FAMILIES = (
     Family(

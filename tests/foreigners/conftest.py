@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
     eval "$(python tools/drivers.py build/drivers)"
     pytest -n 0 -m foreign tests/foreigners
 
-A device that is missing skips its tests; with ANYHAL_TEST_FOREIGN=1 it fails them instead.
+A device that is missing skips its tests; with TEST_FOREIGN=1 it fails them instead.
 FOREIGN_SEED and FOREIGN_COUNT say which random programs are run, and how many.
 """
 

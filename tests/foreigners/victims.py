@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT / "backends" / b / "tests") for b in ("cuda", "opencl",
 from everywhere import DEVICES  # noqa: E402
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
+LARGE = np.ones(48 << 20, np.float32)
 
 # What each double is told, in its own words. A CUDA kernel that dies takes its context with it.
 FAILURES = {
@@ -93,6 +94,7 @@ def lose(victim: Victim, script: str, others: list[str]) -> Any:
     try:
         for _ in range(4):
             x = hal.add(x, hal.asarray(X, device=name))
+            hal.asarray(LARGE, device=name)  # more than any pool has left
         x.numpy()
     except hal.HalError as why:
         raised = why

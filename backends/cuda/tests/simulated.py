@@ -26,7 +26,7 @@ def need(what: object, why: str) -> None:
     """Skips with the reason, or fails where everything foreign must be there."""
     if what:
         return
-    if os.environ.get("ANYHAL_TEST_FOREIGN") == "1":
+    if os.environ.get("TEST_FOREIGN") == "1":
         pytest.fail(why)
     pytest.skip(why)
 

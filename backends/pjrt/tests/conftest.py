@@ -2,7 +2,7 @@
 SPDX-License-Identifier: Apache-2.0
 
 PJRT_TEST_PLUGINS names the files (tools/drivers.py fetches two); without it installed packages are
-looked through. Without a plugin these tests are skipped; with ANYHAL_TEST_FOREIGN=1 they fail.
+looked through. Without a plugin these tests are skipped; with TEST_FOREIGN=1 they fail.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def paths() -> list[Path]:
         f"{len(plugins)} of {NEEDED} PJRT plugins are here; pip install --no-deps"
         " lammps-jax-pjrt-cpu xla-cpu-pjrt"
     )
-    if os.environ.get("ANYHAL_TEST_FOREIGN") == "1" or "PJRT_TEST_PLUGINS" in os.environ:
+    if os.environ.get("TEST_FOREIGN") == "1" or "PJRT_TEST_PLUGINS" in os.environ:
         pytest.fail(why)
     pytest.skip(why)
 
