@@ -72,7 +72,7 @@ def test_a_folder_may_be_a_backend_itself(tmp_path: Path) -> None:
             "not a file name",
             "without a folder",
         ),
-        (toml("chip").replace('"0.2"', '"new"'), "is not a version", "write it like 0.1"),
+        (toml("chip").replace('"0.3"', '"new"'), "is not a version", "write it like 0.1"),
         (toml("chip", "[hardware]\nmachin = []"), "hardware.machin is not known", "machine?"),
         (toml("chip", "[hardware]\nmachine = [1]"), "other than text", "correct it"),
         (toml("chip", "[[libraries]]\nfile = 'x'"), "libraries.setting is missing", "add it"),
