@@ -44,12 +44,12 @@ def run(*command: str | Path) -> None:
 
 
 def system_loader() -> Path:
-    """The folder of the system's OpenCL loader, which must be met before the wheel's own."""
+    """The system's OpenCL loader, which must be met before the wheel's own."""
     listed = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True)
     for line in listed.stdout.splitlines():
         name, _, path = line.partition(" => ")
         if name.split()[:1] == ["libOpenCL.so.1"]:
-            return Path(path).parent
+            return Path(path)
     sys.exit("there is no OpenCL loader here: apt install ocl-icd-libopencl1 pocl-opencl-icd")
 
 
@@ -67,7 +67,12 @@ def opencl(folder: Path) -> dict[str, str]:
     places.mkdir(exist_ok=True)
     (places / "pocl.icd").write_bytes(POCL.read_bytes())
     (places / "intel.icd").write_text(f"{library}\n", encoding="utf-8")
-    found = [str(system_loader()), str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    # A folder of its own: the whole folder of the system would also come before other libraries.
+    first = folder / "loader" / "libOpenCL.so.1"
+    first.parent.mkdir(exist_ok=True)
+    first.unlink(missing_ok=True)
+    first.symlink_to(system_loader())
+    found = [str(first.parent), str(library.parent), os.environ.get("LD_LIBRARY_PATH", "")]
     search = ":".join(dict.fromkeys(part for whole in found for part in whole.split(":") if part))
     return {"OCL_ICD_VENDORS": str(places), "LD_LIBRARY_PATH": search, "TEST_OPENCL": "2"}
 
