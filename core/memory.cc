@@ -111,7 +111,11 @@ bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_me
                     " is above the device's limit of " + std::to_string(k.block_bytes_max) +
                     " bytes per block; split the tensor",
                 ANYHAL_REASON_SHAPE_LIMIT);
-  if (k.heap_bytes && bytes > k.heap_bytes) return false;  // a driver may promise it all the same
+  refused_.clear();
+  if (k.heap_bytes && bytes > k.heap_bytes) {  // a driver may promise it all the same
+    refused_ = "it has " + std::to_string(k.heap_bytes) + " bytes in all";
+    return false;
+  }
   // The host's allocator promises anything; the process then dies at the first write.
   if (device_->host_memory && bytes >= kAskHost && bytes > host_available()) return false;
   const uint64_t alignment = std::max<uint64_t>(kAlignment, k.base_alignment);
@@ -122,7 +126,10 @@ bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_me
   ErrorRecord error;
   const anyhal_status status =
       device_->table->memory_alloc(device_->handle, &request, block, error);
-  if (status == ANYHAL_STATUS_OUT_OF_MEMORY) return false;
+  if (status == ANYHAL_STATUS_OUT_OF_MEMORY) {
+    refused_ = said(error.record, *device_->instance);
+    return false;
+  }
   if (status == ANYHAL_STATUS_DEVICE_LOST) device_->lose(error.record);
   check(status, error, "allocating " + std::to_string(bytes) + " bytes on " + device_->name,
         *device_->instance);
@@ -187,8 +194,9 @@ Buffer* Memory::alloc(uint64_t bytes, uint32_t purpose, Queue* queue, bool stagi
     b = take(pool, size_class, wanted, user);
     if (!b) b = grow(pool, size_class, wanted, purpose, staging);
     if (!b) {
+      const std::string why = refused_;
       lock.unlock();
-      exhausted(bytes, purpose);
+      exhausted(bytes, purpose, why);
     }
   }
   if (b->refs.load(std::memory_order_relaxed) == 0) pool.line.cached -= b->bytes;
@@ -303,9 +311,10 @@ std::array<Memory::Line, kPurposes> Memory::ledger() {
   return out;
 }
 
-void Memory::exhausted(uint64_t bytes, uint32_t purpose) {
+void Memory::exhausted(uint64_t bytes, uint32_t purpose, const std::string& why) {
   std::string text = "allocating " + std::to_string(bytes) + " bytes for " + purpose_name(purpose) +
-                     " on " + device_->name + " failed: the device has no more; in use:";
+                     " on " + device_->name + " failed: the device has no more" +
+                     (why.empty() ? "" : " (" + why + ")") + "; in use:";
   const auto lines = ledger();
   for (int i = 0; i < kPurposes; ++i)
     if (lines[i].in_use || lines[i].cached)

@@ -103,8 +103,9 @@ class HAL_API Memory {
   Buffer* carve(Pool& pool, int size_class, uint64_t bytes, uint32_t purpose);
   bool try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_memory_block* block);
   void release_block(Buffer* buffer);
-  [[noreturn]] void exhausted(uint64_t bytes, uint32_t purpose);
+  [[noreturn]] void exhausted(uint64_t bytes, uint32_t purpose, const std::string& why = {});
 
+  std::string refused_;  // why the last block was not given
   Device* device_;
   SpinLock lock_;
   std::array<Pool, kPurposes> pools_{};

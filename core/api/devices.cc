@@ -262,12 +262,24 @@ ApiDevice& find_device(const char* names) {
   need_registry();
   std::lock_guard guard(state().mutex);
   if (!names) {
+    // Best rank first: what ranks below a device that may be chosen is not even loaded.
+    std::vector<ApiBackend*> backends;
     for (ApiBackend* b : state().backends)
-      if (usually_routed(*b)) load(*b);
+      if (usually_routed(*b)) backends.push_back(b);
+    std::stable_sort(
+        backends.begin(), backends.end(),
+        [](const ApiBackend* a, const ApiBackend* b) { return a->row.rank > b->row.rank; });
     std::vector<ApiDevice*> all;
-    for (ApiBackend* b : state().backends)
-      for (ApiDevice* d : b->devices)
-        if (not_eligible(*d).empty()) all.push_back(d);
+    int32_t enough = INT32_MIN;
+    for (ApiBackend* b : backends) {
+      if (b->row.rank < enough) break;
+      load(*b);
+      for (ApiDevice* d : b->devices) {
+        if (!not_eligible(*d).empty()) continue;
+        all.push_back(d);
+        if (!(d->listed.info.flags & ANYHAL_DEVICE_DISPLAY_ONLY)) enough = b->row.rank;
+      }
+    }
     if (all.empty()) {
       std::string text = "no device may be chosen without being named";
       for (const std::string& one : refusals()) text += "; " + one;

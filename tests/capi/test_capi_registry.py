@@ -319,3 +319,8 @@ def test_allowing_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="names no backend"):
         write_registry(tmp_path / "r.tsv", ["nobody"])
     assert write_registry(tmp_path / "r.tsv", ["cpu"]).read_text().count("\tyes\t") == 1
+
+
+def test_what_ranks_below_the_choice_is_not_loaded(build: Build, play: Play) -> None:
+    done = play([build("lazy.c")])
+    assert (done.stdout, done.returncode) == ("1 0 1 1\n", 0), done.stderr
