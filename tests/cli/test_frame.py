@@ -291,9 +291,18 @@ def test_what_was_not_timed_is_no_zero(capsys: pytest.CaptureFixture[str]) -> No
     generation = SimpleNamespace(token_ids=[1], prefill_tokens_per_s=None, decode_tokens_per_s=None)
     for time_ms, shown in ((None, "not timed"), (3.0, "3.0")):
         routes = [row | {"time_ms": time_ms}]
-        outcome = Outcome("chip:0", generation, routes)  # type: ignore[arg-type]
+        outcome = Outcome("chip:0", False, generation, routes)  # type: ignore[arg-type]
         run_tables.who_ran_what(outcome)
         run_tables.routes_by_op(outcome)
         first, second = capsys.readouterr().err.split("routes on")
         assert shown in first and shown in second
         assert " 0.0 " not in first + second
+
+
+def test_a_simulated_device_shows_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    generation = SimpleNamespace(token_ids=[1], prefill_tokens_per_s=7.25, decode_tokens_per_s=7.25)
+    for simulated in (False, True):
+        run_tables.who_ran_what(Outcome("chip:0", simulated, generation, []))  # type: ignore[arg-type]
+        shown = capsys.readouterr().err
+        assert ("7.2" in shown) is not simulated
+        assert ("simulated, so no figure of it counts" in shown) is simulated

@@ -86,7 +86,7 @@ def test_tables_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 
     row = {"op": EVIL, "backend": EVIL, "device": EVIL, "state": EVIL, "numerics": EVIL}
     outcome = run.Outcome(
-        EVIL, Generation(), [{**row, "calls": 1, "time_ms": None, "decomposed": False}]
+        EVIL, False, Generation(), [{**row, "calls": 1, "time_ms": None, "decomposed": False}]
     )
     run_tables.who_ran_what(outcome)
     run_tables.routes_by_op(outcome)

@@ -26,7 +26,8 @@ pytest.importorskip("jinja2", reason="the extra llm is not installed")
 
 PROGRAM = "from anyhal.cli import main; main()"
 FIELDS = [
-    *("schema", "model", "device", "prompt_token_ids", "token_ids", "text", "top_logits"),
+    *("schema", "model", "device", "simulated", "prompt_token_ids", "token_ids", "text"),
+    "top_logits",
     *("prefill_tokens_per_s", "decode_tokens_per_s", "rss_after_import_bytes", "peak_rss_bytes"),
     "routes",
 ]

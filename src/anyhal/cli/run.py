@@ -132,6 +132,7 @@ class Outcome:
     """One program on one device."""
 
     device: str
+    simulated: bool
     generation: Generation
     routes: list[dict[str, Any]]
 
@@ -219,7 +220,7 @@ def _execute(program: _Program, device: Any, on_text: Callable[[str], Any]) -> O
             on_text=on_text,
         )
         routes = _routes_since(before)
-    return Outcome(device.name, generation, routes)
+    return Outcome(device.name, device.fact.simulated, generation, routes)
 
 
 def _route_counts() -> dict[tuple[object, ...], tuple[int, float]]:
@@ -278,6 +279,7 @@ def _document(program: _Program, outcome: Outcome, rss_after_import: int) -> dic
         "schema": SCHEMA,
         "model": program.options.model,
         "device": outcome.device,
+        "simulated": outcome.simulated,
         "prompt_token_ids": program.prompt,
         **generation,
         "rss_after_import_bytes": rss_after_import,
@@ -302,14 +304,13 @@ def _run_everywhere(program: _Program, places: list[Ranked], rss_after_import: i
             "device": place.device.name,
             "backend": place.device.backend,
             "state": place.device.state,
-            "simulated": place.device.simulated,
             "why": place.reason,
         }
         try:
             outcome = _execute(program, hal.device(place.device.name), on_text)
         except HalError as error:
             rows.append(run_tables.DeviceRow.failed(place, error))
-            runs.append({**about, "error": str(error)})
+            runs.append({**about, "simulated": place.device.simulated, "error": str(error)})
             continue
         if on_text is _write:
             _write("\n")

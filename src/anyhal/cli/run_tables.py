@@ -117,11 +117,12 @@ def who_ran_what(outcome: Outcome) -> None:
         table.add_row(*cells(*shown, calls, time))
     console = Console(file=sys.stderr)
     console.print(table)
-    console.print(
-        f"{len(generation.token_ids)} tokens; prefill {_rate(generation.prefill_tokens_per_s)},"
-        f" decode {_rate(generation.decode_tokens_per_s)} tokens/s",
-        highlight=False,
+    rates = (
+        f"prefill {_rate(generation.prefill_tokens_per_s)},"
+        f" decode {_rate(generation.decode_tokens_per_s)} tokens/s"
     )
+    speed = "simulated, so no figure of it counts" if outcome.simulated else rates
+    console.print(f"{len(generation.token_ids)} tokens; {speed}", highlight=False)
 
 
 def routes_by_op(outcome: Outcome) -> None:
