@@ -313,7 +313,7 @@ std::array<Memory::Line, kPurposes> Memory::ledger() {
 
 void Memory::exhausted(uint64_t bytes, uint32_t purpose, const std::string& why) {
   std::string text = "allocating " + std::to_string(bytes) + " bytes for " + purpose_name(purpose) +
-                     " on " + device_->name + " failed: the device has no more" +
+                     " on " + device_->name + " failed: the device has no more memory" +
                      (why.empty() ? "" : " (" + why + ")") + "; in use:";
   const auto lines = ledger();
   for (int i = 0; i < kPurposes; ++i)

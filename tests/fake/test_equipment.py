@@ -267,7 +267,7 @@ def test_a_script_that_makes_no_sense_is_refused(script: str, part: str) -> None
 
 
 def test_versions_that_do_not_meet_are_refused_with_both_sides() -> None:
-    with pytest.raises(Refused, match=r"contract 0\.2, the core 0\.7 to 0\.9") as refused:
+    with pytest.raises(Refused, match=r"contract 0\.3, the core 0\.7 to 0\.9") as refused:
         Instance("", abi=(7, 9))
     assert refused.value.status == abi.ABI_MISMATCH
 
