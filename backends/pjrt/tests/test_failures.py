@@ -50,9 +50,7 @@ def test_positions_that_the_device_computes_are_looked_at_too(device: Any) -> No
         hal.take(x, at, axis=0)
 
 
-def test_memory_that_is_not_there_is_said_and_others_go_on(
-    device: Any, plugins: list[Any]
-) -> None:
+def test_memory_that_is_not_there_is_said_and_others_go_on(device: Any, plugins: list[Any]) -> None:
     """The core promises no more than the device has; what runs out later is in test_device_loss."""
     one = on(device, np.ones(4, np.float32))
     with pytest.raises((hal.OutOfMemoryError, hal.ExecutionFailedError)) as caught:
