@@ -43,8 +43,8 @@ void check_list(const Checked& list, const char* data) {
     const int64_t value = reinterpret_cast<const Index*>(data)[offset];
     if (value < 0 || value >= list.bound)
       throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                    "index %lld is outside 0..%lld of the axis; correct the indices",
-                    static_cast<long long>(value), static_cast<long long>(list.bound - 1));
+                    "index %lld is outside [0, %lld); correct the indices",
+                    static_cast<long long>(value), static_cast<long long>(list.bound));
     size_t d = rank;
     while (d > 0 && ++at[d - 1] == list.dims[d - 1]) at[--d] = 0;
     if (d == 0) return;
@@ -117,8 +117,8 @@ bool deleted(const Plugin& plugin, api::Buffer* buffer) {
 
 void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
   check_call(queue, plan, call);
+  check_positions(queue, plan, call);  // also of a table without elements
   if (plan.empty) return;
-  check_positions(queue, plan, call);
   queue.arguments.clear();
   queue.kept.clear();
   for (const Plan::Parameter& parameter : plan.parameters)
