@@ -16,6 +16,8 @@ from cl_client import Blocked, Notify, OpenCL
 from contract import ADD, BINARY, GATHER, MATMUL, U32, U64, P, Reader, Ref, Refused, ptr, put
 from opencl_double import Double, Report
 
+import anyhal as hal
+
 SECOND = 10**9
 VECTOR, SQUARE = ("float32", (64,)), ("float32", (8, 8))
 TYPED = {
@@ -32,8 +34,10 @@ CODES = (-2, -4, -5, -6, -30, -36)
 class Program:
     """Alloc, copy in, fill, three kernels on two queues, notes, waits, copy out, release of all."""
 
-    def __init__(self, double: Double, number: int, cache: dict[bytes, bytes]) -> None:
-        self.double, self.number, self.cache = double, number, cache
+    def __init__(
+        self, double: Double, number: int, cache: dict[bytes, bytes], **settings: str
+    ) -> None:
+        self.double, self.number, self.cache, self.settings = double, number, cache, settings
         self.open: list[tuple[int, int]] = []
         self.notes: list[object] = []
         self.broken: list[str] = []  # rules, until the script was replaced
@@ -54,7 +58,9 @@ class Program:
 
     def run(self) -> np.ndarray:
         """The result; every object is given back, also when a call is refused."""
-        device = OpenCL(self.cache, opencl_library=self.double.path).open(self.number)
+        device = OpenCL(self.cache, opencl_library=self.double.path, **self.settings).open(
+            self.number
+        )
         lost = False
         try:
             return self._work(device)
@@ -166,11 +172,15 @@ def outcome(program: Program, script: str) -> str:
     return result
 
 
+@pytest.mark.parametrize("out_of_order", ["0", "1"])
 def test_any_call_that_fails_is_an_error_or_harmless(
-    cl: str, double: Double, kept: dict[str, dict[bytes, bytes]]
+    cl: str, double: Double, kept: dict[str, dict[bytes, bytes]], out_of_order: str
 ) -> None:
     """MEM-12, and every other entry point: no crash, no hang, no leak, no wrong number."""
-    program = Program(double, number_of(cl), kept.setdefault(cl, {}))
+    if out_of_order == "1" and "Intel" in hal.device(cl).fact.arch:
+        pytest.skip("after refused calls Intel's runtime never ends a queue that is out of order")
+    cache = kept.setdefault(cl, {})
+    program = Program(double, number_of(cl), cache, out_of_order=out_of_order)
     assert outcome(program, "") == "right"  # builds the programs
     assert outcome(program, "") == "right"
     calls = double.report().calls
