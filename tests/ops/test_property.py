@@ -23,6 +23,7 @@ from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
 from device_runs import Output, call, devices, layouts_of, modes, place
 
 REASONS_SHOWN = 6
+SMALLEST_NORMAL = 2.0**-126
 # A third of the profile's examples: each one runs in two layouts and, for rich ops, in two forms.
 EFFORT = settings(max_examples=settings.default.max_examples // 3)
 
@@ -42,6 +43,7 @@ class Answer:
 class Judged:
     """A sample with its references and how far off a result may be."""
 
+    op: str
     sample: Sample
     answers: tuple[Answer | None, ...]  # None: an output that the call does not have
 
@@ -63,7 +65,7 @@ def judged(op: str, sample: Sample) -> Judged:
         name, want = spec.bound_of(i), np.asarray(want)
         allowed = bound(name, spec, sample.inputs, sample.attrs, want, out.dtype)
         answers.append(Answer(spec.outputs[i].name, name == "exact", want, allowed, out.dtype))
-    return Judged(sample, tuple(answers))
+    return Judged(op, sample, tuple(answers))
 
 
 @cache
@@ -76,6 +78,24 @@ def _spec(x: Any) -> TensorSpec | None:
     if x is None:
         return None
     return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
+
+
+def flushed(case: Judged) -> Judged | None:
+    """The case with 0 for f32 and bf16 inputs below the smallest normal number, as a device may
+    declare that it takes them; None where there are none."""
+
+    def zeroed(x: Any) -> Any:
+        if x is None or isinstance(x, Blocks) or dtype(x.dtype).short not in ("f32", "bf16"):
+            return x
+        return np.where(np.abs(x.astype(np.float64)) < SMALLEST_NORMAL, 0, x).astype(x.dtype)
+
+    inputs = tuple(map(zeroed, case.sample.inputs))
+    if all(
+        a is b or a.tobytes() == b.tobytes()
+        for a, b in zip(inputs, case.sample.inputs, strict=True)
+    ):
+        return None
+    return judged(case.op, replace(case.sample, inputs=inputs))
 
 
 def judge(case: Judged, found: Any, flushes: bool = False) -> str | None:
@@ -134,6 +154,8 @@ def outcome(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> st
     device lacks it decomposes, and the ten core ops it must have."""
     try:
         found = check(spec, case, device, mode, seed)
+        if found and hal.device(device).flushes_denormals and (other := flushed(case)):
+            found = check(spec, other, device, mode, seed) and found
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
     label = f"{spec.name} on {device} ({mode}), {case.sample.label}"
