@@ -180,9 +180,13 @@ void run_composite(Plan& plan, const Operand* operands, Queue& queue) {
 
 void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, Queue& queue) {
   Device& device = *plan.device;
+  // What a call waits for, its place on the queue and the note of what it touches are one step:
+  // a call of another thread on another queue comes wholly before it or after it.
+  std::unique_lock ordered(device.order, std::defer_lock);
   if (!device.synchronous) {
-    order(plan, operands, queue);
     hold_depth(queue);
+    ordered.lock();
+    order(plan, operands, queue);
   }
   ErrorRecord error;
   const bool timed = receipts_on();
@@ -201,7 +205,9 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
   };
   attempt();
   if (status == ANYHAL_STATUS_OUT_OF_MEMORY) {  // not accepted: once more with all memory there is
+    if (ordered) ordered.unlock();
     device.memory.reclaim();
+    if (!device.synchronous) ordered.lock(), order(plan, operands, queue);
     attempt();
   }
   // An earlier call killed the queue: on the new one this call runs, unless it reads what is lost.
@@ -230,6 +236,7 @@ void raise_call(Plan& plan, anyhal_status status, const anyhal_error& error) {
 
 void run_plan(Plan& plan, const Operand* operands, Queue& queue) {
   plan.device->require_alive();
+  if (queue.capture) queue.capture->require_owner();
   if (plan.composite)
     run_composite(plan, operands, queue);
   else
@@ -244,7 +251,8 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
   Plan shape;  // only its operand counts matter to order() and stamp()
   shape.operand_count = 2, shape.input_count = 1;
   const Operand operands[2] = {from, to};
-  if (!device.synchronous) order(shape, operands, queue);
+  std::unique_lock ordered(device.order, std::defer_lock);  // as for a call
+  if (!device.synchronous) ordered.lock(), order(shape, operands, queue);
   const anyhal_copy_region region = {ref_of(device, to), ref_of(device, from), bytes};
   ErrorRecord error;
   anyhal_status status;

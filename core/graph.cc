@@ -45,6 +45,15 @@ void Graph::forget() {
   plan_workspace_ = nullptr;
 }
 
+void Graph::require_owner() const {
+  if (thread != std::this_thread::get_id())
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "a call on " + queue->device->name +
+                    ": another thread is capturing a graph on this queue; use a queue of your own, "
+                    "or wait until the capture has ended",
+                ANYHAL_REASON_CAPTURE);
+}
+
 void Graph::hold(Buffer* buffer) {
   if (buffer && std::find(held_.begin(), held_.end(), buffer) == held_.end()) {
     buffer->retain();

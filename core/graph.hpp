@@ -21,6 +21,7 @@ struct HAL_API Graph {
   void launch();
 
   // Called by the dispatch while capturing:
+  void require_owner() const;  // throws in other threads than the one that captures
   void record(Plan& plan, const Operand* operands);
   Buffer* workspace(size_t index, uint64_t bytes);  // retained for the caller
   void hold(Buffer* buffer);

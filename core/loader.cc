@@ -1,6 +1,8 @@
 // dlopen, handshake, slot checks: everything between a file name and a usable Instance.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cfenv>
@@ -94,6 +96,8 @@ void warn_of_unread(Instance& in) {
   }
 }
 
+constexpr uint64_t kMostArtefactBytes = 256u << 20;
+
 // Artefacts: one file per key in the folder that the setting "cache_dir" names.
 std::string artefact_path(void* context, const char* key) {
   const char* dir = service_setting(context, "cache_dir");
@@ -115,8 +119,9 @@ anyhal_status service_cache_get(void* context, const char* key, void* data, uint
   const uint64_t head = std::strlen(key) + 1, total = uint64_t(file.tellg());
   std::string seen(head, '\0');
   file.seekg(0);
-  if (total < head || !file.read(seen.data(), std::streamsize(head)) ||
-      std::memcmp(seen.data(), key, head) != 0)
+  // A damaged entry may claim any size, and a backend makes room for it.
+  if (total < head || total > kMostArtefactBytes ||
+      !file.read(seen.data(), std::streamsize(head)) || std::memcmp(seen.data(), key, head) != 0)
     return ANYHAL_STATUS_NOT_FOUND;
   const uint64_t capacity = data ? *bytes : 0;
   *bytes = total - head;
@@ -131,15 +136,19 @@ anyhal_status service_cache_put(void* context, const char* key, const void* data
   std::error_code ignored;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   const FileLimitSignal guard;
-  const std::string part = path + ".part" + std::to_string(reinterpret_cast<uintptr_t>(&path));
-  {
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    file.write(key, std::streamsize(std::strlen(key) + 1));
-    file.write(static_cast<const char*>(data), std::streamsize(bytes));
-    if (!file.flush()) {
-      std::remove(part.c_str());
-      return ANYHAL_STATUS_NOT_FOUND;
-    }
+  static std::atomic<uint64_t> number{0};
+  const std::string part =
+      path + ".part" + std::to_string(::getpid()) + "." + std::to_string(++number);
+  std::remove(part.c_str());  // of a process that had this number and was ended
+  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  FILE* file = fd < 0 ? nullptr : ::fdopen(fd, "wb");
+  if (!file) return ANYHAL_STATUS_NOT_FOUND;
+  const size_t head = std::strlen(key) + 1;
+  const bool written =
+      std::fwrite(key, 1, head, file) == head && std::fwrite(data, 1, bytes, file) == bytes;
+  if (std::fclose(file) != 0 || !written) {
+    std::remove(part.c_str());
+    return ANYHAL_STATUS_NOT_FOUND;
   }
   return std::rename(part.c_str(), path.c_str()) == 0 ? ANYHAL_STATUS_OK : ANYHAL_STATUS_NOT_FOUND;
 }

@@ -150,8 +150,9 @@ void Queue::wait(uint64_t value, uint64_t limit_ns) {
 void Queue::wait_all(uint64_t limit_ns) {
   wait(submitted, limit_ns);
   std::lock_guard guard(lock);
-  if (reported < failures.size()) {
-    const Failure& f = failures[reported];
+  while (reported < failures.size()) {
+    const Failure& f = failures[reported++];
+    if (f.last <= since) continue;  // nothing of this holder is lost
     reported = failures.size();
     throw Error(f.status, f.call + " on " + device->name + " failed: " + f.text +
                               "; what it and later calls wrote is lost");

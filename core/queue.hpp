@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct HAL_API Queue {
   };
   std::vector<Failure> failures;
   size_t reported = 0;
+  uint64_t since = 0;  // the calls of whoever holds the queue now are later
 
   bool idles() const { return plain.load(std::memory_order_relaxed); }
   void update_plain() { plain = device->synchronous && !capture && !device->lost; }
@@ -59,6 +61,11 @@ struct HAL_API Queue {
   // Which plan the call of that number ran, for the words about one that fails later; `lock` is
   // held.
   void note(uint64_t value, uint64_t plan) { ran_[value % ran_.size()] = {value, plan}; }
+  // For another holder: what only those before it lost is not told to it.
+  void renew() {
+    std::lock_guard guard(lock);
+    since = submitted.load();
+  }
   // Throws when `value` lies in a failed range.
   void require_good(uint64_t value) const;
 

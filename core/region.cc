@@ -9,6 +9,7 @@
 
 #include "core/queue.hpp"
 #include "core/records.hpp"
+#include "core/spec.hpp"
 
 namespace hal {
 namespace {
@@ -68,15 +69,42 @@ class Listing {
     if (fresh) places_.push_back({operand, &desc});
     Place& p = places_[found->second];
     p.written |= output;
-    // A buffer that is read before it is written carries something from launch to launch.
-    first_use_.try_emplace(b, output);
+    if (b) use(b, range_of(operand, desc), output);
     return found->second;
+  }
+
+  // Bytes that an operand reaches, and whether it fills them.
+  struct Range {
+    uint64_t begin, end;
+    bool dense;
+  };
+  static Range range_of(const Operand& operand, const anyhal_tensor_desc& desc) {
+    const Block block = block_of(desc.dtype);
+    int64_t step = 1, last = 0;
+    bool dense = true;
+    for (uint32_t i = desc.rank; i-- > 0;) {
+      const int64_t n = i + 1 == desc.rank ? desc.dims[i] / block.elements : desc.dims[i];
+      if (n == 0) return {operand.data, operand.data, false};
+      dense = dense && (n == 1 || desc.strides[i] == step);
+      last += (n - 1) * desc.strides[i];
+      step *= n;
+    }
+    return {operand.data, operand.data + uint64_t((last + 1) * block.bytes), dense};
+  }
+
+  // A buffer that is read before it is written, or not wholly written at first, carries something
+  // from launch to launch.
+  void use(const Buffer* b, const Range& range, bool output) {
+    const auto [found, first] = made_.try_emplace(b, range);
+    if (first && !(output && range.dense)) found->second = {0, 0, false};
+    const Range& whole = found->second;
+    if (range.begin < whole.begin || range.end > whole.end) found->second.dense = false;
   }
 
   uint32_t kind_of(const Buffer* b) const {
     if (!b || b->constant) return ANYHAL_VALUE_FIXED;
     const bool private_ = std::binary_search(owned_.begin(), owned_.end(), b);
-    return private_ && first_use_.at(b) ? ANYHAL_VALUE_INTERMEDIATE : ANYHAL_VALUE_BINDING;
+    return private_ && made_.at(b).dense ? ANYHAL_VALUE_INTERMEDIATE : ANYHAL_VALUE_BINDING;
   }
 
   void number_bindings() {
@@ -109,7 +137,7 @@ class Listing {
   const std::vector<const Buffer*>& owned_;
   std::deque<Place> places_;
   std::map<std::pair<const Buffer*, uint64_t>, uint32_t> known_;
-  std::map<const Buffer*, bool> first_use_;  // whether it was a write
+  std::map<const Buffer*, Range> made_;  // what the first use wrote, dense where it was all
   std::map<const Place*, uint32_t> binding_of_;
   std::deque<Records> records_;
   std::deque<std::vector<uint32_t>> numbers_;

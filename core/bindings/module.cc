@@ -211,6 +211,7 @@ void bind_queues(nb::module_& m) {
       .def("reached", &Queue::reached)
       .def("wait", &Queue::wait, "value"_a, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
            nb::call_guard<nb::gil_scoped_release>())
+      .def("renew", &Queue::renew)
       .def("wait_all", &Queue::wait_all, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
            nb::call_guard<nb::gil_scoped_release>())
       .def("wait_for", &Queue::wait_for, nb::call_guard<nb::gil_scoped_release>())

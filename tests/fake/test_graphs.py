@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -185,3 +186,50 @@ def test_what_a_launch_reads_stays_until_it_is_over(fake: Fake, form: str, works
         assert (z.numpy() == 1).all()
     assert (y.numpy() == 4).all()
     assert (z.numpy() == 1).all(), "the launch wrote into another graph's memory"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_the_first_write_leaves_out_is_still_there(fake: Fake, form: str) -> None:
+    device = fake("mode=async; memory=cell" + FORMS[form])
+    x = hal.asarray(np.arange(4, dtype=np.float32), device=device)
+    state = hal.asarray(np.full((2, 4), 7, np.float32), device=device)
+    with hal.graph(device) as graph:
+        hal.add(x, x, out=state[0])
+        doubled = hal.add(state, state)
+        del state
+    assert graph.form == form
+    for _ in range(2):
+        graph.launch()
+        assert doubled.numpy().tolist() == [[0, 4, 8, 12], [14] * 4]
+
+
+def test_calls_of_other_threads_stay_out_of_a_capture(fake: Fake) -> None:
+    device = fake("mode=async")
+    x = hal.asarray(np.ones(3, np.float32), device=device)
+    said: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            hal.add(x, x)
+        except hal.HalError as why:
+            said.append(why)
+
+    with hal.graph(device) as graph:
+        hal.add(x, x)
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    assert len(graph) == 1
+    assert isinstance(said[0], hal.InvalidArgumentError) and "another thread" in str(said[0])
+
+
+def test_copies_between_devices_are_not_recorded(fake: Fake) -> None:
+    device = fake("mode=async")
+    here = hal.asarray(np.ones(3, np.float32), device=device)
+    there = hal.asarray(np.ones(3, np.float32), device="cpu:0")
+    with (
+        hal.use(device=device, fallback="any", allow_uncertified=(device.name,)),
+        pytest.raises(hal.InvalidArgumentError, match="captured"),
+        hal.graph(),
+    ):
+        hal.add(here, there)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -320,3 +321,46 @@ def test_prf_07_reading_is_the_only_wait(fake: Fake, on: Fake) -> None:
         assert hal.counters(device)["host_waits"] == waits
         x.numpy()
         assert hal.counters(device)["host_waits"] > waits
+
+
+@pytest.mark.parametrize("mode", ["mode=async; delay=30us", "mode=async; memory=cell; delay=30us"])
+def test_threads_on_queues_of_their_own_may_share_an_array(fake: Fake, on: Fake, mode: str) -> None:
+    device = fake(mode)
+    with on(device):
+        shared = hal.asarray(vector(0))
+    wrong: list[np.ndarray] = []
+    errors: list[BaseException] = []
+
+    def work(reads: bool) -> None:
+        try:
+            with on(device), hal.use(queue=hal.Queue(device)):
+                for _ in range(60):
+                    if not reads:
+                        hal.add(shared, 1.0, out=shared)
+                    elif len(set((seen := hal.add(shared, 0.0).numpy()).tolist())) != 1:
+                        wrong.append(seen)
+        except BaseException as why:
+            errors.append(why)
+
+    threads = [threading.Thread(target=work, args=(reads,)) for reads in (False, False, True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors and not wrong
+    np.testing.assert_array_equal(shared.numpy(), vector(120))
+
+
+def test_queues_that_nobody_holds_are_used_again(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async; queue_count=3; late_failure=4")
+    with on(device):
+        x = hal.asarray(vector(1))
+        for _ in range(20):
+            queue = hal.Queue(device)
+            with hal.use(queue=queue):
+                hal.add(x, x)
+            del queue
+        again = hal.Queue(device)
+        again.wait()  # nothing of this holder was lost
+    live = device.counter(103)
+    assert live <= 3

@@ -70,6 +70,14 @@ def test_a_verdict_is_written_so_that_it_can_be_read(place: Path) -> None:
     assert set(json.loads(place.read_text("utf-8"))) == {"a", "b"}
 
 
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_verdicts_that_others_may_write_are_not_read(which: str, place: Path) -> None:
+    verdicts.save(FINGERPRINT, {"a": ""})
+    assert verdicts.read(FINGERPRINT) == {"a": ""}
+    (place if which == "file" else place.parent).chmod(0o777)
+    assert verdicts.read(FINGERPRINT) == {}
+
+
 def test_only_constants_that_do_not_fit_are_said_not_to_fit(monkeypatch: Any) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise MemoryError("of another place")

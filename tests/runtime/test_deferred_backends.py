@@ -74,6 +74,11 @@ def test_who_does_not_ask_pays_nothing(tmp_path: Path, uses: str) -> None:
     run(tmp_path, f"{BEGIN}{uses}\nassert not loaded()\n")
 
 
+def test_another_deferred_backend_is_not_loaded_with_it(tmp_path: Path) -> None:
+    maps = 'open("/proc/self/maps").read()'
+    run(tmp_path, f'{BEGIN}hal.device("later")\nassert "backends/pjrt/" not in {maps}\n')
+
+
 def test_a_name_that_nothing_has_is_looked_for_everywhere(tmp_path: Path) -> None:
     code = """
 try:

@@ -47,6 +47,7 @@ from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandF
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, copies, device
 from anyhal.runtime.device import Device
+from anyhal.runtime.queue import queue_of
 
 _F32_MAX = float(np.finfo(np.float32).max)
 _F64_MAX = int(np.finfo(np.float64).max)
@@ -429,6 +430,12 @@ def _run_elsewhere(
 ) -> Any:
     """Copies the operands to `where`, runs there, copies the result to the call's home:
     fallback="any"."""
+    for place in {home.name, where.name, *(a._device_name for a in inputs if a is not None)}:
+        if queue_of(device.device(place)).capturing:
+            raise InvalidArgumentError(
+                f"{native.spec.name}: a graph is being captured on {place}, and copies between"
+                " devices are made at once, not recorded; copy the operands to one device first"
+            )
     moved = [
         None
         if a is None

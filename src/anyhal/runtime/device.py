@@ -177,11 +177,14 @@ def _loaded() -> _Loaded:
         return _state
 
 
-def _load_deferred() -> None:
+def _load_deferred(name: str | None = None) -> None:
+    """Loads the deferred backend of that name, or all of them."""
     state = _loaded()
     with _lock:
-        while state.deferred:
-            _load_found(state, state.deferred.pop(0))
+        wanted = [r for r in state.deferred if name in (None, r.name)]
+        for record in wanted:
+            state.deferred.remove(record)
+            _load_found(state, record)
 
 
 def _load_found(state: _Loaded, record: BackendRecord) -> None:
@@ -288,8 +291,7 @@ def load_backend(
         )
     state = _loaded()
     with _lock:
-        if any(record.name == instance for record in state.deferred):
-            _load_deferred()
+        _load_deferred(instance)
         if any(d.fact.backend == instance for d in state.devices.values()):
             raise InvalidArgumentError(
                 f"loading backend {name!r}: the name {instance!r} is taken by a loaded instance;"
@@ -412,7 +414,10 @@ def _reach(name: str) -> None:
         others = {record.name for record in state.discovery.backends} - deferred
         if not deferred or any(name in (d.name, d.backend, d.identity) for d in here):
             return
-        if name.partition(":")[0] not in others:
+        chip = name.partition(":")[0]
+        if chip in deferred:
+            _load_deferred(chip)
+        elif chip not in others:  # an identity, perhaps
             _load_deferred()
 
 

@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,28 @@ class Event:
         return f"Event({self.value} of {self.queue!r}, {'done' if self.done() else 'not done'})"
 
 
+_spare: dict[str, list[Any]] = {}  # by device: queues that nobody holds any more
+
+
+def _give_back(native: Any, spare: list[Any]) -> None:
+    if not native.capturing:
+        spare.append(native)
+
+
 @typed_calls
 class Queue:
     """An in-order stream of work on one device. Ops go to it inside `use(queue=...)`."""
 
     def __init__(self, on: Device | str | None = None, *, _native: Any = None) -> None:
         self.device = device(on)
-        self._native = _native or _core.new_queue(self.device.native)
+        if _native is not None:
+            self._native = _native
+            return
+        # A device has few, and what was written remembers its queue: they are used again.
+        spare = _spare.setdefault(self.device.name, [])
+        self._native = spare.pop() if spare else _core.new_queue(self.device.native)
+        self._native.renew()
+        weakref.finalize(self, _give_back, self._native, spare).atexit = False
 
     def signal(self) -> Event:
         """Submits everything so far and marks the position."""
@@ -73,6 +89,12 @@ class Queue:
         return f"Queue({self.device.name!r}, {done} of {all_} submissions completed{state})"
 
 
+def queue_of(on: Device) -> Any:
+    """The native queue that calls on the device go to: the scope's, or the device's own."""
+    chosen = context.current().queue
+    return chosen._native if chosen is not None and chosen.device is on else on.native.queue
+
+
 def _nanoseconds(timeout_s: Any) -> int:
     """The limit of a wait; more than the core counts in 63 bits is for ever."""
     known = isinstance(timeout_s, int | float | np.integer | np.floating)
@@ -91,18 +113,14 @@ class Graph:
     `with hal.graph() as g:` records the ops called inside on one device; nothing runs. Arrays made
     inside are the graph's own and keep their buffers while it lives. Arrays made outside are its
     inputs: rewrite them with `.set()` between launches. An error inside forgets the recording and
-    leaves the queue usable.
+    leaves the queue usable. Calls on other devices are not recorded: they run at once. Calls of
+    other threads on the queue that is captured are refused.
     """
 
     def __init__(self, on: Device | str | None = None) -> None:
-        chosen = context.current()
         self.device = device(on)
-        queue = chosen.queue
-        self._queue = (
-            queue._native
-            if queue is not None and queue.device is self.device
-            else self.device.native.queue
-        )
+        self._scope = context.current().queue  # kept, so that nobody else gets the queue
+        self._queue = queue_of(self.device)
         self._native: Any = None
 
     def __enter__(self) -> Graph:

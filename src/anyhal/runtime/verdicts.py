@@ -23,6 +23,7 @@ from anyhal.errors import HalError
 from anyhal.ops import lookup
 from anyhal.ops._spec import OpSpec
 from anyhal.printable import printable
+from anyhal.runtime.discovery import writable_by_others
 from anyhal.runtime.small_file import read_small_file
 from anyhal.settings import cache_folder
 
@@ -45,8 +46,11 @@ def key_of(arch: str, spec: OpSpec, cell: str) -> str:
 
 def read(fingerprint: str) -> dict[str, str]:
     """Key to sentence, "" for right answers; nothing where no file of verdicts can be read."""
+    path = _path(fingerprint)
     try:
-        data = json.loads(read_small_file(_path(fingerprint), _MOST_BYTES).decode("utf-8"))
+        if writable_by_others(path.parent) or writable_by_others(path):
+            return {}  # somebody else may have judged
+        data = json.loads(read_small_file(path, _MOST_BYTES).decode("utf-8"))
         texts = [*data, *data.values()] if isinstance(data, dict) else [None]
         if not all(isinstance(text, str) and text == printable(text) for text in texts):
             return {}  # not written by `save`
