@@ -3,15 +3,17 @@ SPDX-License-Identifier: Apache-2.0
 
     python tools/first_light.py --out first_light.json
 
-Needs a checkout in which anyhal is installed with its extra `llm`, and for full speed cuBLASLt; no
-network. Six minutes at most: each step is a process of its own with its own limit, and one that
-fails or takes too long costs only itself. On the simulated driver it is a rehearsal: figures are
-left out, since they say nothing.
+Needs a checkout in which anyhal is installed with its extra `llm`, NVRTC (nvidia-cuda-nvrtc-cu12)
+unless the build had it, and for full speed cuBLASLt (nvidia-cublas-cu12); no network. Six minutes
+at most: each step is a process of its own with its own limit, and one that fails or takes too long
+costs only itself; the file is written after each. On the simulated driver it is a rehearsal:
+figures are left out, since they say nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
@@ -54,7 +56,8 @@ def devices(_: argparse.Namespace) -> Result:
             {"name": d.name, "arch": d.arch, "identity": d.identity, "memory": d.memory_bytes}
             for d in rows
         ],
-        "notes": hal.device("cuda:0").notes(),
+        "notes": [hal.device("cuda:0").notes(), hal.device("cuda:0").fact.note],
+        "version": importlib.metadata.version("anyhal"),
         "simulated": simulated(),
     }
 
@@ -229,23 +232,33 @@ def main() -> int:
         print(json.dumps(STEPS[given.step][0](given)))
         return 0
     arguments = ["--tokens", str(given.tokens), "--blocks", str(given.blocks)]
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.touch()  # a name that cannot be written is said before anything runs
     steps: Result = {}
     chosen = [name for name in STEPS if name == "devices" or name in (given.only or STEPS)]
     for name in chosen:
         steps[name] = run_step(name, arguments, min(given.limit, STEPS[name][1]))
         print(f"{name}: {'passed' if steps[name]['passed'] else 'FAILED'}", file=sys.stderr)
+        write(given.out, steps)  # what was measured is kept, whatever ends the run
         if name == "devices" and not steps[name]["passed"]:
             break
+    if given.out is None:
+        print(report(steps))
+    return 0 if len(steps) == len(chosen) and all(s["passed"] for s in steps.values()) else 1
+
+
+def report(steps: Result) -> str:
     made: Result = {"schema": 1, "host": platform.platform()}
     if steps["devices"].get("simulated"):
         made["simulated"] = "a rehearsal on a test double: no figure of it says anything"
     made["steps"] = steps
-    text = json.dumps(made, indent=1)
-    if given.out:
-        given.out.write_text(text + "\n", encoding="utf-8")
-    else:
-        print(text)
-    return 0 if len(steps) == len(chosen) and all(s["passed"] for s in steps.values()) else 1
+    return json.dumps(made, indent=1)
+
+
+def write(path: Path | None, steps: Result) -> None:
+    if path is not None:
+        path.write_text(report(steps) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def _print(decision: Decision) -> None:
             answer, style = escape(f"{refusal.reason}: {refusal.sentence}"), "dim"
         known = candidate.accepts and candidate.cost_ns
         cost = [cost_text(candidate.cost_ns) if known else "-"] * priced
-        table.add_row(*cells(*where, candidate.device.state), answer, *cost, style=style)
+        table.add_row(*cells(*where, candidate.device.shown_state), answer, *cost, style=style)
     console.print(table)
     if decision.work is not None:
         console.print(

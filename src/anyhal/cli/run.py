@@ -275,6 +275,8 @@ def _run_once(program: _Program, device: Any, rss_after_import: int) -> None:
 
 def _document(program: _Program, outcome: Outcome, rss_after_import: int) -> dict[str, Any]:
     generation = asdict(outcome.generation)
+    if outcome.simulated:
+        generation |= dict.fromkeys(("prefill_tokens_per_s", "decode_tokens_per_s"))
     return {
         "schema": SCHEMA,
         "model": program.options.model,
@@ -297,7 +299,9 @@ def _run_everywhere(program: _Program, places: list[Ranked], rss_after_import: i
     rows: list[run_tables.DeviceRow] = []
     runs: list[dict[str, Any]] = []
     first: list[int] | None = None
-    for place in places:
+    for number, place in enumerate(places, 1):
+        if sys.stderr.isatty():
+            print(f"{place.device.name} ({number} of {len(places)}) ...", file=sys.stderr)
         # The text is printed once: while the first device that gets it done writes it.
         on_text = _write if first is None and not options.json else _ignore
         about = {

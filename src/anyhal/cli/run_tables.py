@@ -112,6 +112,7 @@ def who_ran_what(outcome: Outcome) -> None:
         decomposed = sum(row["calls"] for row in rows if row["decomposed"])
         calls = sum(row["calls"] for row in rows)
         timed = [row["time_ms"] for row in rows if row["time_ms"] is not None]
+        timed = [] if outcome.simulated else timed
         shown = (device, backend, state, ops, f"{decomposed} calls" if decomposed else "none")
         time = f"{sum(timed):.1f}" if timed else _NOT_TIMED
         table.add_row(*cells(*shown, calls, time))
@@ -133,7 +134,7 @@ def routes_by_op(outcome: Outcome) -> None:
     for heading in ("calls", "time ms", "µs per call"):
         table.add_column(heading, justify="right")
     for row in outcome.routes:
-        time_ms = row["time_ms"]
+        time_ms = None if outcome.simulated else row["time_ms"]
         times = (_NOT_TIMED, "-")
         if time_ms is not None:
             times = (f"{time_ms:.1f}", f"{1000 * time_ms / row['calls']:.1f}")

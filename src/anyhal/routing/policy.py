@@ -263,7 +263,7 @@ def select(spec: str, facts: Facts, policy: Policy = DEFAULT) -> Selection:
     for part in parts:
         found, why = _first_usable(part, facts, policy)
         if found is not None:
-            sentence = f"{found.name} ({found.state}) was selected by {spec!r}"
+            sentence = f"{found.name} ({found.shown_state}) was selected by {spec!r}"
             if passed:
                 sentence += "; passed over: " + "; ".join(passed)
             return Selection(found, tuple(passed), sentence)
@@ -532,6 +532,8 @@ def _sentence(
     if best.device.name == own:
         placed = any(o.device for o in call.operands)
         why = "its operands are taken to be there" if placed else "it is selected"
+        if copies:
+            why = "the call belongs there"
     else:
         why = f"nothing on {own} can run it and fallback='any' allows other devices"
     refused = [r for r in refusals if r.device == best.device.name and r.reason != "policy"]
@@ -544,7 +546,8 @@ def _sentence(
         ", named by the caller although uncertified" if best.device.state == "uncertified" else ""
     )
     return (
-        f"{call} runs {_how(best)} on {best.device.name} ({best.device.state}{warn}){tail}: {why}"
+        f"{call} runs {_how(best)} on {best.device.name} ({best.device.shown_state}{warn}){tail}:"
+        f" {why}"
     )
 
 

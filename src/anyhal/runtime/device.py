@@ -123,7 +123,7 @@ class Device:
             self._opened.synchronize()
 
     def __repr__(self) -> str:
-        return f"Device({self.name!r}, {self.fact.state})"
+        return f"Device({self.name!r}, {self.fact.shown_state})"
 
 
 def _capability(row: bytes) -> dict[str, Any]:
@@ -193,6 +193,12 @@ def _load_found(state: _Loaded, record: BackendRecord) -> None:
     if _load(state, record, record.name, {}) or len(state.refused) > before:
         return
     sentence = f"backend {record.name!r} was loaded and found no device; connect one to use it"
+    if record.manifest is not None and (opens := record.manifest.opens) is not None:
+        sentence = (
+            f"backend {record.name!r} was loaded and found none of the files that it opens; install"
+            " one, such as"
+            f" {opens.packages[0].package}, or name it in {opens.variable}"
+        )
     absent = not record.asked
     state.refused.append(RefusedBackend(record.name, str(record.path), "devices", sentence, absent))
 
