@@ -150,8 +150,7 @@ class GraphPlan final : public Plan {
     HAL_CUDA(device_, cuStreamBeginCapture_v2, stream_, CU_STREAM_CAPTURE_MODE_RELAXED);
     CUgraph graph = nullptr;
     try {
-      for (*failing = 0; *failing < entries_.size(); ++*failing)
-        put(*failing, workspace, fault);
+      for (*failing = 0; *failing < entries_.size(); ++*failing) put(*failing, workspace, fault);
     } catch (...) {
       if (device_.driver().cuStreamEndCapture(stream_, &graph) == CUDA_SUCCESS && graph != nullptr)
         device_.driver().cuGraphDestroy(graph);

@@ -47,8 +47,8 @@ void advance(Queue& queue) {
                                      op_name(tag >> 32 & 0x7fffffffu) + "): "
                                : "";
       queue.failure += "index " + std::to_string(fault->index) + " is outside [0, " +
-                      std::to_string(fault->limit) +
-                      "), and negative indices do not wrap; correct the indices";
+                       std::to_string(fault->limit) +
+                       "), and negative indices do not wrap; correct the indices";
       return;
     }
     queue.completed = mark.value;

@@ -1,12 +1,12 @@
 // The Python module _core: everything whose calls are not counted, through nanobind.
 // SPDX-License-Identifier: Apache-2.0
-#include <chrono>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "anyhal/ops.h"
@@ -188,8 +188,8 @@ void bind_devices(nb::module_& m) {
             const auto start = Clock::now();
             const auto left = [&] {  // of the limit, for all queues together
               if (limit_ns == ANYHAL_NO_LIMIT) return limit_ns;
-              const auto used = static_cast<uint64_t>(
-                  std::chrono::nanoseconds(Clock::now() - start).count());
+              const auto used =
+                  static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
               return used < limit_ns ? limit_ns - used : 0;
             };
             for (Queue* q : d.queues()) try {

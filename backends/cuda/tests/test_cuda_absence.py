@@ -112,9 +112,7 @@ def test_a_file_that_is_no_whole_library(double: Double, tmp_path: Path, kind: s
 
 
 @BROKEN
-def test_a_cublaslt_that_is_no_whole_library(
-    double: Double, partial: Double, kind: str
-) -> None:
+def test_a_cublaslt_that_is_no_whole_library(double: Double, partial: Double, kind: str) -> None:
     shutil.copytree(double.folder / "kernels", partial.folder / "kernels")
     file = partial.folder / "libcublasLt.so.12"
     broken_file(kind, file, double.folder / file.name)
@@ -174,6 +172,21 @@ def test_without_kernels_nothing_runs_and_the_reason_is_told(partial: Double) ->
     (partial.folder / "kernels").mkdir()  # looked at before what is installed
     done = partial.run(sys.executable, "-c", code, PYTHONPATH=without_nvrtc())
     assert done.returncode != 0 and "its kernels are missing" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["pipe", "0.5"])
+def test_an_nvrtc_that_is_no_whole_library(
+    double: Double, partial: Double, tmp_path: Path, kind: str
+) -> None:
+    (partial.folder / "kernels").mkdir()
+    file = tmp_path / "libnvrtc.so.12"
+    broken_file(kind, file, double.folder / "libcuda.so.1")
+    given = {"driver": str(partial.folder), "nvrtc": str(file)}
+    code = (
+        f"import anyhal as hal; hal.load_backend('cuda', instance='o', settings={given!r})\n"
+        "print(hal.device('o:0').notes())\n"
+    )
+    assert str(file) in partial.python(code + CPU)
 
 
 def test_without_a_bundle_nvrtc_compiles_the_source_in_the_library(partial: Double) -> None:

@@ -21,6 +21,7 @@ from anyhal.ops import BY_NAME
 sys.path.insert(0, str(ROOT / "tests" / "ops"))
 sys.path.insert(0, str(ROOT / "tests"))
 import test_property as cases  # noqa: E402
+
 from positions import OUTSIDE, positions_outside  # noqa: E402
 
 CORE = [name for name in CASES if BY_NAME[name].is_core]  # fill has no function of its own
@@ -153,7 +154,9 @@ def test_a_bad_index_in_a_graph_is_the_callers_mistake(simulated: Any) -> None:
         assert y.numpy()[0] == 3
         at.set(np.array([8]))
         graph.launch()
-        with pytest.raises(hal.InvalidArgumentError, match=r"\(gather\): index 8 is outside \[0, 8\)"):
+        with pytest.raises(
+            hal.InvalidArgumentError, match=r"\(gather\): index 8 is outside \[0, 8\)"
+        ):
             y.numpy()
         at.set(np.array([5]))
         graph.launch()  # on a queue of its own making

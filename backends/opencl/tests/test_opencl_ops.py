@@ -21,6 +21,7 @@ from anyhal.ops import BY_NAME
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "ops"))
 
 import test_property as family  # noqa: E402
+
 from positions import OUTSIDE, positions_outside  # noqa: E402
 
 OWN = ("copy", "cast", "unary", "binary", "where", "reduce", "matmul", "gather", "scatter_add")
