@@ -123,6 +123,13 @@ struct Site {
   KernelFault* fault;
 };
 
+// What a fault is told to be of, in place of a call: an entry of the graph that is captured.
+constexpr uint64_t kGraphEntry = uint64_t{1} << 63;
+inline uint64_t entry_tag(uint32_t op, uint64_t entry) {
+  return kGraphEntry | uint64_t{op} << 32 | (entry & 0xffffffffu);
+}
+const char* op_name(uint32_t op);
+
 class Plan {
  public:
   explicit Plan(Device& device) : device_(device) {
@@ -142,6 +149,7 @@ class Plan {
 
   anyhal_prepared prepared = {};
   uint32_t operand_count = 0;
+  uint32_t op = 0;  // of a graph: none
 
  protected:
   Device& device_;

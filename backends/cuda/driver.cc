@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 
+#include "anyhal/sdk/library.hpp"
 #include "device.h"
 
 namespace hal::cuda {
@@ -15,6 +16,10 @@ bool is_folder(const char* path) {
 void* open_library(const char* setting, const char* file, std::string* why) {
   std::string path = setting != nullptr ? setting : "";
   if (is_folder(path.c_str())) path += std::string("/") + file;
+  if (std::string fault = sdk::library_fault(path); !fault.empty()) {
+    *why = std::move(fault);
+    return nullptr;
+  }
   void* library = dlopen(path.empty() ? file : path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* text = dlerror();

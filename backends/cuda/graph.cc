@@ -114,13 +114,14 @@ class GraphPlan final : public Plan {
     return v.binding < 0 ? v.ref : bound_[static_cast<uint32_t>(v.binding)];
   }
 
-  void put(const Entry& entry, CUdeviceptr workspace, KernelFault* fault) {
+  void put(uint32_t number, CUdeviceptr workspace, KernelFault* fault) {
+    const Entry& entry = entries_[number];
     refs_.clear();
     for (uint32_t value : entry.values) refs_.push_back(ref_of(value));
-    constexpr uint64_t kUnknown = 0;  // which launch it will be
     switch (entry.kind) {
       case ANYHAL_ENTRY_OP:
-        return entry.plan->run({stream_, refs_.data(), nullptr, 0, workspace, kUnknown, fault});
+        return entry.plan->run({stream_, refs_.data(), nullptr, 0, workspace,
+                                entry_tag(entry.plan->op, number), fault});
       case ANYHAL_ENTRY_COPY:
         return copy(device_, stream_, refs_[0], refs_[1], entry.bytes);
       case ANYHAL_ENTRY_FILL:
@@ -149,8 +150,7 @@ class GraphPlan final : public Plan {
     HAL_CUDA(device_, cuStreamBeginCapture_v2, stream_, CU_STREAM_CAPTURE_MODE_RELAXED);
     CUgraph graph = nullptr;
     try {
-      for (*failing = 0; *failing < entries_.size(); ++*failing)
-        put(entries_[*failing], workspace, fault);
+      for (*failing = 0; *failing < entries_.size(); ++*failing) put(*failing, workspace, fault);
     } catch (...) {
       if (device_.driver().cuStreamEndCapture(stream_, &graph) == CUDA_SUCCESS && graph != nullptr)
         device_.driver().cuGraphDestroy(graph);

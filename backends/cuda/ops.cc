@@ -330,6 +330,12 @@ std::unique_ptr<Plan> plan_of(Device& device, const Desc& desc) {
 
 }  // namespace
 
+const char* op_name(uint32_t op) {
+  for (const sdk::Row& row : kWithoutLibrary)
+    if (row.op == op) return row.name;
+  return "an op";
+}
+
 anyhal_status query_op(Device& device, const Desc* desc, anyhal_verdict* verdict,
                        anyhal_error* error) {
   const anyhal_status status = table_of(*device.self).query(desc, verdict, error);
@@ -353,6 +359,7 @@ std::unique_ptr<Plan> prepare_op(Device& device, const Desc* desc) {
     throw Fault(status != ANYHAL_STATUS_OK ? status : ANYHAL_STATUS_UNSUPPORTED, said.reason, 0,
                 said.text);
   auto plan = plan_of(device, *desc);
+  plan->op = desc->op;
   if (desc->workspace_limit != 0 && plan->prepared.workspace_bytes > desc->workspace_limit) {
     plan->end();
     throw Fault(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_WORKSPACE, 0,

@@ -40,10 +40,15 @@ void advance(Queue& queue) {
       if (!is_drained(queue)) return;
       queue.status = ANYHAL_STATUS_INVALID_ARGUMENT;
       queue.failed_value = mark.value;
-      queue.failed_tag = fault->tag;
-      queue.failure = "index " + std::to_string(fault->index) + " is outside [0, " +
-                      std::to_string(fault->limit) +
-                      "), and negative indices do not wrap; correct the indices";
+      const uint64_t tag = fault->tag;
+      const bool in_graph = (tag & kGraphEntry) != 0;  // which launch it was is not known
+      queue.failed_tag = in_graph ? 0 : tag;
+      queue.failure = in_graph ? "entry " + std::to_string(tag & 0xffffffffu) + " of a graph (" +
+                                     op_name(tag >> 32 & 0x7fffffffu) + "): "
+                               : "";
+      queue.failure += "index " + std::to_string(fault->index) + " is outside [0, " +
+                       std::to_string(fault->limit) +
+                       "), and negative indices do not wrap; correct the indices";
       return;
     }
     queue.completed = mark.value;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "anyhal/sdk/library.hpp"
 #include "objects.h"
 
 namespace hal::opencl {
@@ -41,13 +42,29 @@ std::vector<std::string> driver_files() {
   return ends_with(place, ".icd") ? std::vector{place} : std::vector<std::string>{};
 }
 
+// The library that a driver file names; "" where it names none.
+std::string library_of(std::ifstream& stream) {
+  std::string library;
+  std::getline(stream, library);
+  library.erase(library.find_last_not_of(" \t\r\n") + 1);
+  return library;
+}
+
+// A driver file is no regular file, or names a library, that the loader would not come back from.
+std::string trap_of(const std::string& file) {
+  struct stat info = {};
+  if (stat(file.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return "";
+  if (!S_ISREG(info.st_mode)) return file + ": it is no regular file";
+  std::ifstream stream(file);
+  const std::string fault = sdk::library_fault(library_of(stream));
+  return fault.empty() ? "" : file + " names " + fault;
+}
+
 // The loader keeps open what it could use, so only the others are opened here.
 std::string fault_of(const std::string& file) {
   std::ifstream stream(file);
-  std::string library;
   if (!stream.is_open()) return file + " cannot be read";
-  std::getline(stream, library);
-  library.erase(library.find_last_not_of(" \t\r\n") + 1);
+  const std::string library = library_of(stream);
   if (library.empty()) return file + " names no library";
   void* opened = dlopen(library.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (opened == nullptr) opened = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
@@ -61,6 +78,13 @@ std::string fault_of(const std::string& file) {
 }
 
 }  // namespace
+
+std::vector<std::string> deadly_drivers() {
+  std::vector<std::string> deadly;
+  for (const std::string& file : driver_files())
+    if (std::string trap = trap_of(file); !trap.empty()) deadly.push_back(std::move(trap));
+  return deadly;
+}
 
 std::vector<std::string> broken_drivers() {
   std::vector<std::string> broken;

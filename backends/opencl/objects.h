@@ -240,6 +240,7 @@ void report(QueueState& state, anyhal_queue_state* out);
 // platforms.cc, icd.cc
 void find_devices(anyhal_self& self, const char* library);
 std::vector<std::string> broken_drivers();
+std::vector<std::string> deadly_drivers();  // which the loader would not come back from
 
 // programs.cc; the prelude is text of kernels/prelude.cl, embedded by the build.
 extern const char kPreludeSource[];

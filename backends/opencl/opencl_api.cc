@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include "anyhal/sdk/library.hpp"
+
 namespace hal::opencl {
 namespace {
 
@@ -25,6 +27,9 @@ class Loader {
 }  // namespace
 
 std::string load_api(const char* library, Api& api, bool& broken) {
+  const std::string fault = sdk::library_fault(library);
+  broken = !fault.empty();
+  if (broken) return "the OpenCL loader cannot be opened (" + fault + "); install it again";
   void* handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* said = dlerror();

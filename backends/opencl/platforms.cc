@@ -181,6 +181,11 @@ std::string joined(const std::vector<std::string>& parts) {
 
 // Lists what every platform has.
 void list_platforms(anyhal_self& self) {
+  if (const std::vector<std::string> deadly = deadly_drivers(); !deadly.empty()) {
+    self.broken = true;
+    self.problem = joined(deadly) + "; repair or remove it";
+    return;
+  }
   cl_uint count = 0;
   cl_int code = self.api.GetPlatformIDs(0, nullptr, &count);
   std::vector<cl_platform_id> platforms(code == kSuccess ? count : 0);

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "anyhal/ops.h"
@@ -180,18 +181,26 @@ void bind_devices(nb::module_& m) {
       .def("trim", [](Device& d) { return d.memory.trim(); })
       .def(
           "synchronize",
-          [](Device& d) {
+          [](Device& d, uint64_t limit_ns) {
             d.require_alive();
             std::exception_ptr first;
+            using Clock = std::chrono::steady_clock;
+            const auto start = Clock::now();
+            const auto left = [&] {  // of the limit, for all queues together
+              if (limit_ns == ANYHAL_NO_LIMIT) return limit_ns;
+              const auto used =
+                  static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
+              return used < limit_ns ? limit_ns - used : 0;
+            };
             for (Queue* q : d.queues()) try {
-                q->wait_all();
+                q->wait_all(left());
               } catch (...) {
                 if (!first) first = std::current_exception();
               }
             d.memory.collect_foreign();
             if (first) std::rethrow_exception(first);
           },
-          nb::call_guard<nb::gil_scoped_release>());
+          "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT), nb::call_guard<nb::gil_scoped_release>());
   m.def("devices", [] {
     nb::list out;
     for (Device* d : all_devices()) out.append(nb::cast(d, nb::rv_policy::reference));

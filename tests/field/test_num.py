@@ -285,3 +285,19 @@ def test_num_45_activations_are_not_clamped(core: Run) -> None:
     assert abs(tanh[0] - np.tanh(6.0)) <= 2 * np.spacing(F32(1)) and tanh[0] != tanh[1]
     sigmoid = unary(core, "sigmoid", f32(12, 89))
     assert np.abs(sigmoid - [0.99999386, 1.0]).max() <= 2 * np.spacing(F32(1))
+
+
+ODD = ["sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "tanh", "erf", "expm1", "log1p"]
+ODD += ["sqrt", "positive", "round", "trunc"]
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("name", [d.name for d in hal.devices()])
+def test_odd_functions_keep_the_sign_of_zero(name: str, kind: str) -> None:
+    """On every device of the machine, whole vectors and a rest."""
+    with hal.use(device=name):
+        x = hal.asarray(np.array([-0.0, 0.0] * 19, np.float32)).astype(kind)
+        for fn in ODD:
+            out = getattr(hal, fn)(x).numpy()
+            assert (out == 0).all(), fn
+            assert np.signbit(out).tolist() == [True, False] * 19, fn

@@ -12,6 +12,7 @@ import pytest
 import anyhal as hal
 from anyhal.errors import InvalidArgumentError
 from device_runs import devices, forced, run
+from positions import OUTSIDE, positions_outside
 
 MODES = pytest.mark.parametrize("mode", ["chosen", "decomposed"])
 ADAM = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.01}
@@ -50,6 +51,15 @@ def test_an_id_outside_a_table_without_elements(
     nothing = np.zeros(0, np.int64)
     out = run("embedding_backward", dout[:0], nothing, device=device, mode=mode, rows=rows)
     assert out.shape == (rows, width) and (out == 0).all()
+
+
+@pytest.mark.parametrize(("shape", "at"), OUTSIDE)
+@pytest.mark.parametrize("op", ["take", "scatter_add"])
+@pytest.mark.parametrize("device", devices())
+def test_a_position_outside_where_there_is_nothing_to_read(
+    device: str, op: str, shape: tuple[int, int], at: int
+) -> None:
+    positions_outside(device, op, shape, at)
 
 
 def still_ones(a: Any) -> None:

@@ -69,7 +69,7 @@ static inline float tanh_f32(float x) {
   p = fused(p, z, -3.33332819422e-1f);
   float small = fused(p * z, x, x);
   float large = 1.0f - 2.0f / (exp_f32(a + a) + 1.0f);
-  return a < 0.625f ? small : with_sign_of(large, x);
+  return with_sign_of(a < 0.625f ? small : large, x);  // of zero too
 }
 
 // 0.5 x (1 + tanh(u)) written as x · sigmoid(2u), which keeps the negative tail's digits.

@@ -116,6 +116,19 @@ def test_functions_over_their_range(cpu: Cpu, fn: str) -> None:
     judge("unary", [x], {"fn": fn}, cpu.run("unary", [x], {"fn": fn}), fn)
 
 
+ODD = ["sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "tanh", "erf", "expm1", "log1p"]
+ODD += ["sqrt", "positive", "round", "trunc", "floor", "ceil", "sign"]
+
+
+@pytest.mark.parametrize("name", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("fn", ODD)
+def test_the_sign_of_zero_is_kept(cpu: Cpu, fn: str, name: type) -> None:
+    x = np.array([0.0, -0.0] * 37, name)  # whole vectors and a rest
+    out = cpu.run("unary", [x], {"fn": fn})
+    assert (out == 0).all()
+    np.testing.assert_array_equal(np.signbit(out), np.signbit(x))
+
+
 def test_num_16_norms_of_very_large_and_very_small_rows(cpu: Cpu) -> None:
     for size in (1e30, 1e-30, 3e38, 1e-44):
         x = np.full((2, 100), size, np.float32)

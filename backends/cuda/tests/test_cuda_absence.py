@@ -86,6 +86,41 @@ def test_a_library_that_is_no_driver(double: Double) -> None:
     assert "lacks cuInit" in why_cuda_is_absent(document)
 
 
+def broken_file(kind: str, place: Path, good: Path) -> None:
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    elif kind == "text":
+        place.write_text("this is no library\n")
+    else:
+        data = good.read_bytes()
+        place.write_bytes(data[: int(len(data) * float(kind))])
+
+
+BROKEN = pytest.mark.parametrize("kind", ["pipe", "folder", "text", "0", "0.02", "0.5", "0.67"])
+
+
+@BROKEN
+def test_a_file_that_is_no_whole_library(double: Double, tmp_path: Path, kind: str) -> None:
+    """It is refused by its name before it is opened, and programs for other devices run."""
+    file = tmp_path / "libcuda.so.1"
+    broken_file(kind, file, double.folder / file.name)
+    named = {"ANYHAL_CUDA_DRIVER": str(tmp_path if kind == "folder" else file)}
+    assert str(file) in why_cuda_is_absent(devices(double, **named))
+    assert double.python(CPU, **named) == "1.0\n"
+
+
+@BROKEN
+def test_a_cublaslt_that_is_no_whole_library(double: Double, partial: Double, kind: str) -> None:
+    shutil.copytree(double.folder / "kernels", partial.folder / "kernels")
+    file = partial.folder / "libcublasLt.so.12"
+    broken_file(kind, file, double.folder / file.name)
+    code = "import anyhal as hal; x = hal.ones((3, 3), device='cuda:0'); print((x @ x).numpy()[0])"
+    code += "; print(hal.device('cuda:0').notes())"
+    assert str(file) in partial.python(code)
+
+
 @pytest.mark.parametrize(
     ("script", "sentence"),
     [
@@ -137,6 +172,21 @@ def test_without_kernels_nothing_runs_and_the_reason_is_told(partial: Double) ->
     (partial.folder / "kernels").mkdir()  # looked at before what is installed
     done = partial.run(sys.executable, "-c", code, PYTHONPATH=without_nvrtc())
     assert done.returncode != 0 and "its kernels are missing" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["pipe", "0.5"])
+def test_an_nvrtc_that_is_no_whole_library(
+    double: Double, partial: Double, tmp_path: Path, kind: str
+) -> None:
+    (partial.folder / "kernels").mkdir()
+    file = tmp_path / "libnvrtc.so.12"
+    broken_file(kind, file, double.folder / "libcuda.so.1")
+    given = {"driver": str(partial.folder), "nvrtc": str(file)}
+    code = (
+        f"import anyhal as hal; hal.load_backend('cuda', instance='o', settings={given!r})\n"
+        "print(hal.device('o:0').notes())\n"
+    )
+    assert str(file) in partial.python(code + CPU)
 
 
 def test_without_a_bundle_nvrtc_compiles_the_source_in_the_library(partial: Double) -> None:

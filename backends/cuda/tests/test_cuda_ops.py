@@ -22,6 +22,8 @@ sys.path.insert(0, str(ROOT / "tests" / "ops"))
 sys.path.insert(0, str(ROOT / "tests"))
 import test_property as cases  # noqa: E402
 
+from positions import OUTSIDE, positions_outside  # noqa: E402
+
 CORE = [name for name in CASES if BY_NAME[name].is_core]  # fill has no function of its own
 COMPOSED = ["softmax", "rms_norm", "quant_matmul", "attention", "conv", "topk"]
 
@@ -134,6 +136,14 @@ def test_a_bad_index_is_the_callers_mistake_and_costs_no_input(
         assert good.numpy()[0] == 7
 
 
+@pytest.mark.parametrize(("shape", "at"), OUTSIDE)
+@pytest.mark.parametrize("op", ["take", "scatter_add"])
+def test_a_position_outside_where_there_is_nothing_to_read(
+    simulated: Any, op: str, shape: tuple[int, int], at: int
+) -> None:
+    positions_outside(simulated.name, op, shape, at)
+
+
 def test_a_bad_index_in_a_graph_is_the_callers_mistake(simulated: Any) -> None:
     with hal.use(device=simulated.name):
         x, at = hal.asarray(np.arange(8, dtype=np.float32)), hal.asarray(np.array([2]))
@@ -144,7 +154,9 @@ def test_a_bad_index_in_a_graph_is_the_callers_mistake(simulated: Any) -> None:
         assert y.numpy()[0] == 3
         at.set(np.array([8]))
         graph.launch()
-        with pytest.raises(hal.InvalidArgumentError, match=r"index 8 is outside \[0, 8\)"):
+        with pytest.raises(
+            hal.InvalidArgumentError, match=r"\(gather\): index 8 is outside \[0, 8\)"
+        ):
             y.numpy()
         at.set(np.array([5]))
         graph.launch()  # on a queue of its own making

@@ -57,7 +57,7 @@ def build(folder: Path) -> Path:
     sources = [ROOT / "tests/doubles/opencl/opencl_double.cc", backend / "opencl_api.cc"]
     command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"]
     done = subprocess.run(
-        [*command, f"-I{backend}", *map(str, sources), "-o", str(library),
+        [*command, f"-I{backend}", f"-I{ROOT / 'include'}", *map(str, sources), "-o", str(library),
          "-Wl,--no-as-needed", "-l:libOpenCL.so.1", "-ldl"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

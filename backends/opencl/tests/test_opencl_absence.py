@@ -74,6 +74,62 @@ def test_plg_10_a_driver_file_that_leads_nowhere_is_named(
     assert "refused: " in python(LIST, OCL_ICD_VENDORS=str(vendors)).stdout
 
 
+def broken_file(kind: str, place: Path, good: Path) -> None:
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "folder":
+        place.mkdir()
+    elif kind == "text":
+        place.write_text("this is no library\n")
+    else:
+        data = good.read_bytes()
+        place.write_bytes(data[: int(len(data) * float(kind))])
+
+
+BROKEN = pytest.mark.parametrize("kind", ["pipe", "folder", "text", "0", "0.02", "0.5", "0.67"])
+CPU = "import anyhal as hal; print(hal.ones((2,), device='cpu:0').numpy()[1])"
+
+
+def good_library() -> Path:
+    import anyhal
+
+    return Path(anyhal.__file__).parent / "libanyhal.so"
+
+
+@BROKEN
+def test_plg_10_a_driver_that_is_no_whole_library_is_refused_before_it_is_opened(
+    opencl: list[str], vendors: Path, kind: str
+) -> None:
+    """dlopen waits for ever at a pipe, and a truncated library kills the process."""
+    broken_file(kind, vendors / "libvendor.so", good_library())
+    (vendors / "broken.icd").write_text(f"{vendors / 'libvendor.so'}\n")
+    found = row(OCL_ICD_VENDORS=str(vendors))
+    assert found["absent"] is False
+    assert "broken.icd" in str(found["sentence"]) and "libvendor.so" in str(found["sentence"])
+    assert python(CPU, OCL_ICD_VENDORS=str(vendors)).stdout == "1.0\n"
+
+
+@BROKEN
+def test_plg_10_a_loader_that_is_no_whole_library_is_refused_before_it_is_opened(
+    opencl: list[str], tmp_path: Path, kind: str
+) -> None:
+    library = tmp_path / "libOpenCL.so.1"
+    broken_file(kind, library, good_library())
+    code = (
+        "import sys, anyhal as hal\n"
+        "try: hal.load_backend('opencl', instance='o', settings={'opencl_library': sys.argv[1]})\n"
+        "except hal.HalError as why: print(type(why).__name__, why)\n"
+    )
+    said = python(code + CPU, str(library)).stdout
+    assert said.startswith("BackendLoadError") and str(library) in said
+    assert said.endswith("1.0\n")
+
+
+def test_plg_10_a_driver_file_that_is_a_pipe_is_named(opencl: list[str], vendors: Path) -> None:
+    os.mkfifo(vendors / "pipe.icd")
+    assert "pipe.icd" in str(row(OCL_ICD_VENDORS=str(vendors))["sentence"])
+
+
 def test_plg_10_a_broken_driver_beside_a_good_one_costs_nothing(
     opencl: list[str], vendors: Path
 ) -> None:

@@ -8,6 +8,7 @@ takes minutes on a machine that has not compiled them before.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from anyhal.ops import BY_NAME
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "ops"))
 
 import test_property as family  # noqa: E402
+
+from positions import OUTSIDE, positions_outside  # noqa: E402
 
 OWN = ("copy", "cast", "unary", "binary", "where", "reduce", "matmul", "gather", "scatter_add")
 FUSED = ("rms_norm", "softmax", "quant_matmul", "attention")
@@ -108,6 +111,39 @@ def test_products_and_attention_on_two_devices_at_once(both: tuple[str, str]) ->
         weights /= weights.sum(-1, keepdims=True)
         want = np.einsum("bhts,bhsd->bhtd", weights, rows) + rows
         np.testing.assert_allclose(back.numpy(), want, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(("shape", "at"), OUTSIDE)
+@pytest.mark.parametrize("op", ["take", "scatter_add"])
+def test_a_position_outside_where_there_is_nothing_to_read(
+    cl: str, op: str, shape: tuple[int, int], at: int
+) -> None:
+    positions_outside(cl, op, shape, at)
+
+
+# Two threads queue more than the device has done when the program ends.
+PENDING = """
+import sys, threading, time
+import numpy as np, anyhal as hal
+x = hal.asarray(np.zeros(5000, np.float32), device=sys.argv[1])
+stop = time.time() + 2
+def queue():
+    with hal.use(queue=hal.Queue(sys.argv[1])):
+        while time.time() < stop:
+            hal.add(x, 1, out=x)
+threads = [threading.Thread(target=queue) for _ in range(2)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print("queued")
+"""
+
+
+def test_a_program_that_ends_with_pending_work_ends(cl: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PENDING, cl],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "queued\n", "")
 
 
 def test_a_recording_sees_new_values(cl: str) -> None:

@@ -457,10 +457,11 @@ def numpy(a: Any) -> np.ndarray[Any, Any]:
     """A new ndarray with the array's values; waits for them. Block formats come as their bytes."""
     view = host_view(a, False)
     if view is None:
+        data = _core.download(a)
         if a.size == 0:
             spec, _, item = _raw_spec(a)
             return np.empty(spec.shape, item)
-        view = _span_view(a, _core.download(a))
+        view = _span_view(a, data)
     return view.copy()
 
 

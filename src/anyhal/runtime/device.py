@@ -8,10 +8,13 @@ is here. The first array on a device opens it.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 import struct
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -59,6 +62,7 @@ class Device:
         self._instance = instance
         self._id = device_id
         self._opened: Any = None
+        self._opened_in = 0  # the process that opened it
         self._lock = threading.Lock()
 
     @property
@@ -73,6 +77,7 @@ class Device:
                 if self._opened is None:
                     native = self._instance.open(self._id, self.name)
                     _by_native[native.name] = self
+                    self._opened_in = os.getpid()
                     self._opened = native
         return self._opened
 
@@ -155,6 +160,20 @@ class _Loaded:
 _lock = threading.RLock()
 _state: _Loaded | None = None
 _by_native: dict[str, Device] = {}
+_EXIT_LIMIT_NS = 10 * 10**9
+
+
+@atexit.register
+def _wait_at_exit() -> None:
+    """A driver may hang or crash when the process ends before what is queued does. What a parent
+    queued is not a forked child's to wait for."""
+    until = time.monotonic_ns() + _EXIT_LIMIT_NS
+    for one in list(_by_native.values()):
+        native = one._opened
+        if native is None or native.synchronous or one._opened_in != os.getpid():
+            continue
+        with contextlib.suppress(HalError):  # nobody is left to tell
+            native.synchronize(max(until - time.monotonic_ns(), 0))
 
 
 def _loaded() -> _Loaded:
