@@ -36,6 +36,10 @@ class Text {
   Value map(const char* op, const std::vector<Value>& operands, uint32_t dtype = 0);
   Value unary(const char* op, const Value& x) { return map(op, {x}); }
   Value binary(const char* op, const Value& a, const Value& b) { return map(op, {a, b}); }
+  // a / b of floats, rounded once: where XLA sees that b repeats, it multiplies by 1 / b instead.
+  Value divide(const Value& a, const Value& b) {
+    return map("divide", {a, map("optimization_barrier", {b})});
+  }
   Value compare(const char* direction, const Value& a, const Value& b);
   Value select(const Value& condition, const Value& a, const Value& b);
   Value convert(const Value& x, uint32_t dtype);
