@@ -255,3 +255,42 @@ print("alive")
     done = plain(code, "none")
     assert done.stdout.strip() == "alive", done.stderr
     assert done.stderr.count("correct ANYHAL_PJRT_PLUGINS") > 3, done.stderr
+
+
+RACE = """
+import sys, threading, time
+import numpy as np, anyhal as hal
+d = hal.device(sys.argv[1])
+x = hal.asarray(np.zeros(5000, np.float32), device=d)
+stop, runs, wrong = time.monotonic() + 3, [], []
+def on_a_queue(call):
+    try:
+        with hal.use(device=d, queue=hal.Queue(d)):
+            launches = 0
+            while time.monotonic() < stop:
+                call()
+                launches += 1
+        runs.append(launches)
+    except BaseException as why:
+        wrong.append(repr(why))
+def read():
+    values = hal.add(x, 0).numpy()
+    assert (values == values[0]).all(), values
+def change():
+    hal.add(x, 1, out=x)
+calls = (change, read, change, read, lambda: x.set(np.zeros(5000, np.float32)))
+threads = [threading.Thread(target=on_a_queue, args=(call,)) for call in calls]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert not wrong, wrong
+assert len(runs) == 5 and min(runs) > 1, runs
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_queues_that_change_and_read_one_cell(paths: list[Path], number: int) -> None:
+    """A cell's buffer is let go of by one queue only after another has handed it over."""
+    code = RACE.replace("sys.argv[1]", repr(f"pjrt:{number}"))
+    done = plain(code, ":".join(map(str, paths)))
+    assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr
