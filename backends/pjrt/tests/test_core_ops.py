@@ -63,6 +63,7 @@ def test_fill(device: Any) -> None:
         hal.zeros_like(out) if hasattr(hal, "zeros_like") else None
         assert hal.full((3, 5), 1, dtype=dtype, device=device).numpy().astype(int).sum() == 15
 
+
 SHAPES = {"row": (1, 100), "column": (100, 1), "scalar": ()}
 
 
