@@ -1,5 +1,6 @@
 // The bridge to PJRT plugins: entry, devices, ends of objects. One instance, a device per plugin.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -27,6 +28,12 @@ std::vector<std::string> paths_in(const char* list) {
   return out;
 }
 
+// A plugin that fails costs only itself.
+void pass_over(anyhal_self& self, const std::string& why) {
+  if (self.failed.empty()) self.failed = why;
+  self.services->log(self.services->context, 2, ("pjrt: " + why).c_str());
+}
+
 void open_plugins(anyhal_self& self) {
   const anyhal_services& services = *self.services;
   self.build_id = "pjrt 0.1, " __VERSION__;
@@ -40,14 +47,18 @@ void open_plugins(anyhal_self& self) {
   };
   self.graphs = on("graphs");
   self.custom_calls = on("custom_calls");
-  const char* list = setting("plugins");
-  for (const std::string& path : paths_in(list)) {
+  const std::vector<std::string> paths = paths_in(setting("plugins"));
+  for (auto path = paths.begin(); path != paths.end(); ++path) {
+    if (const auto before = std::count(paths.begin(), path, *path); before != 0) {
+      const std::string said = "pjrt: " + *path + " is named twice; one is used";
+      if (before == 1) services.log(services.context, 2, said.c_str());
+      continue;
+    }
     try {
-      self.plugins.push_back(std::make_unique<Plugin>(path));
+      self.plugins.push_back(std::make_unique<Plugin>(*path));
       self.build_id += ", " + self.plugins.back()->file();
     } catch (const Failure& why) {
-      // A plugin that fails costs only itself.
-      services.log(services.context, 2, (std::string("pjrt: ") + why.what()).c_str());
+      pass_over(self, why.what());
     }
   }
 }
@@ -104,8 +115,7 @@ anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t
       try {
         plugin->start();
       } catch (const Failure& why) {
-        self->services->log(self->services->context, 2,
-                            (std::string("pjrt: ") + why.what()).c_str());
+        pass_over(*self, why.what());
         self->plugins[i].release();  // never closed
         continue;
       }
@@ -117,6 +127,9 @@ anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t
       ++total;
     }
     *out_total = total;
+    if (total == 0 && !self->failed.empty())
+      throw Failure(ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_MISSING_LIBRARY,
+                    "no plugin could be used: %.240s", self->failed.c_str());
     return ANYHAL_STATUS_OK;
   });
 }

@@ -39,6 +39,8 @@ struct Storage {
   bool constant = false;  // `now` belongs to the program of constants
   Value source;           // of a fixed one: its bytes in the program of constants
   bool written = false;
+  bool read = false;       // `now` may be read by another call, or be the value of another block
+  bool in_place = true;    // a parameter may be overwritten by the result
   int64_t parameter = -1;  // of the step's program, and how it came in
   uint32_t dtype = 0;
   uint32_t writes = 0;
@@ -86,8 +88,9 @@ class Region {
   bool folds_, packs_;  // constants are computed once; weights may stay packed
   Text text_, constants_;
   std::map<uint64_t, Storage> storages_;
-  std::vector<Block*> sources_;                    // arguments of the program of constants
-  std::map<std::string, Value> crossed_;           // its values that the step reads, by name
+  std::vector<Storage*> in_order_;        // of appearance: addresses differ from process to process
+  std::vector<Block*> sources_;           // arguments of the program of constants
+  std::map<std::string, Value> crossed_;  // its values that the step reads, by name
   std::vector<std::pair<size_t, uint64_t>> made_;  // place in plan.constants, bytes
 };
 
@@ -97,7 +100,10 @@ void Region::add_value(const anyhal_graph_value& value) {
   if (value.ref.memory == 0) return;
   const auto [found, fresh] = storages_.try_emplace(value.ref.memory);
   Storage& s = found->second;
-  if (fresh) s.ref = value.ref, s.kind = value.kind, s.binding = value.binding;
+  if (fresh) {
+    s.ref = value.ref, s.kind = value.kind, s.binding = value.binding;
+    in_order_.push_back(&s);
+  }
   if (value.kind != ANYHAL_VALUE_BINDING) return;
   if (plan_.operands.size() <= value.binding) plan_.operands.resize(value.binding + 1);
   plan_.operands[value.binding] = {value.desc->block_bytes, value.ref.offset, true};
@@ -166,6 +172,7 @@ Value Region::flat(Storage& s, const anyhal_tensor_desc& t, bool in_constants) {
 }
 
 Value Region::read(Storage& s, const anyhal_tensor_desc& t, bool in_constants) {
+  s.read = true;
   const bool whole_block = !s.constant || in_constants;
   bool repeats = false;
   for (uint32_t d = 0; d < t.rank; ++d) repeats = repeats || (t.strides[d] == 0 && t.dims[d] > 1);
@@ -198,8 +205,12 @@ void Region::write(const anyhal_graph_entry& entry, Storage& s, const Value& val
   if (s.kind == ANYHAL_VALUE_FIXED)
     throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_CAPTURE, "a call writes a constant");
   Value before;
-  if (!place_of(t).whole()) before = flat(s, t, in_constants);
-  s.now = write_view(in_constants ? constants_ : text_, t, before, value);
+  Text& text = in_constants ? constants_ : text_;
+  const bool part = !place_of(t).whole();
+  if (part) before = flat(s, t, in_constants);
+  s.now = write_view(text, t, before, value, !s.read);
+  if (part && s.read && !s.written) s.in_place = false;
+  s.read = !part;
   s.constant = in_constants;
   s.written = true;
   ++s.writes;
@@ -247,6 +258,7 @@ void Region::multiply_packed(const anyhal_graph_entry& entry, const PackedWeight
   const anyhal_tensor_desc& out = operand(*entry.op, 2);
   const Storage& s = storage(entry, 1);
   const Value x = read(storage(entry, 0), operand(*entry.op, 0), false);
+  s.packed_in->read = true;
   const Value product = block_product(text_, x, flat(*s.packed_in, *s.packed, false), weights);
   write(entry, storage(entry, 2), text_.reshape(product, Dims(out.dims, out.dims + out.rank)),
         false);
@@ -313,16 +325,18 @@ void Region::bake() {
 }
 
 void Region::finish() {
-  for (auto& [memory, s] : storages_) {
+  for (Storage* each : in_order_) {
+    Storage& s = *each;
     if (s.kind != ANYHAL_VALUE_BINDING || !s.written) continue;
     Value last = s.now;
     if (s.constant) last = cross(s.now);
-    if (s.parameter >= 0) {
+    const bool in_place = s.parameter >= 0 && s.in_place;
+    if (in_place) {
       last = as_dtype(text_, last, s.dtype);
       text_.alias(static_cast<size_t>(s.parameter), text_.result_count());
       plan_.parameters[static_cast<size_t>(s.parameter)].donated = plan_.donates = true;
     }
-    plan_.results.push_back({s.binding, s.parameter});
+    plan_.results.push_back({s.binding, in_place ? s.parameter : -1});
     plan_.prepared.hidden_bytes += static_cast<uint64_t>(last.count()) * bytes_of(last.dtype);
     text_.result(last);
   }

@@ -16,6 +16,7 @@ void copy_in(anyhal_queue& queue, Block& to, const void* from) {
   const int64_t dims[1] = {static_cast<int64_t>(to.bytes)};
   api::Args<api::ClientBufferFromHostBuffer> args = queue.plugin->from_host(from, dims);
   args->semantics = api::kImmutableUntilTransferCompletes;
+  std::unique_lock cells(queue.plugin->cells());
   queue.plugin->must("copying to the device", api::kClientBufferFromHostBuffer, args);
   count(kLiveBuffers);
   Flight flight;
@@ -23,16 +24,19 @@ void copy_in(anyhal_queue& queue, Block& to, const void* from) {
   flight.drop(to.buffer);
   to.buffer = args->buffer;
   to.lost = false;
+  cells.unlock();
   flight.name("copying to the device");
   take_off(queue, std::move(flight));
 }
 
 void copy_out(anyhal_queue& queue, Block& from, void* to) {
   api::Args<api::BufferToHostBuffer> args;
+  std::unique_lock cells(queue.plugin->cells());
   args->source = filled(from);
   args->destination = to;
   args->destination_bytes = from.bytes;
   queue.plugin->must("copying from the device", api::kBufferToHostBuffer, args);
+  cells.unlock();
   Flight flight;
   flight.event = args->event;
   flight.name("copying from the device");

@@ -141,6 +141,7 @@ struct anyhal_self {
   std::vector<std::unique_ptr<hal::pjrt::Plugin>> plugins;
   std::vector<anyhal_memory_kind> kinds;  // cells and staging
   std::string build_id;
+  std::string failed;                       // why the first plugin that could not be used was not
   bool graphs = true, custom_calls = true;  // settings
   std::mutex mutex;
 };

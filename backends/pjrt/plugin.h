@@ -101,6 +101,9 @@ class Plugin {
   Failed await(api::Buffer* buffer) const;
   // The address of a ready buffer, where host_memory().
   const void* pointer(api::Buffer* buffer) const;
+  // Held from reading the buffers of cells until others stand in their place: another queue would
+  // let go of a buffer that the plugin is just being given.
+  std::mutex& cells() const { return cells_; }
 
  private:
   void require_slots() const;
@@ -114,7 +117,7 @@ class Plugin {
   api::Client* client_ = nullptr;
   api::Device* device_ = nullptr;
   mutable std::atomic<bool> lost_{false};
-  mutable std::mutex losing_;
+  mutable std::mutex losing_, cells_;
   mutable std::string lost_text_;
 };
 

@@ -117,6 +117,7 @@ bool deleted(const Plugin& plugin, api::Buffer* buffer) {
 
 void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
   check_call(queue, plan, call);
+  std::unique_lock cells(queue.plugin->cells());
   check_positions(queue, plan, call);  // also of a table without elements
   if (plan.empty) return;
   queue.arguments.clear();
@@ -144,6 +145,7 @@ void run_plan(anyhal_queue& queue, const Plan& plan, const anyhal_call& call) {
     cell.buffer = queue.outputs[i];
     cell.lost = false;
   }
+  cells.unlock();
   if (plan.conditions) flight.conditions = queue.outputs.back();
   take_off(queue, std::move(flight));
 }

@@ -236,15 +236,13 @@ Value Text::concatenate(const std::vector<Value>& parts, size_t axis) {
               parts[0].dtype, dims);
 }
 
-Value Text::pad_end(const Value& x, const Dims& more) {
+Value Text::pad(const Value& x, const Dims& before, const Dims& after) {
   Dims dims = x.dims;
-  bool none = true;
-  for (size_t i = 0; i < dims.size(); ++i) dims[i] += more[i], none = none && more[i] == 0;
-  if (none) return x;
-  const Dims zero(dims.size(), 0);
+  for (size_t i = 0; i < dims.size(); ++i) dims[i] += before[i] + after[i];
+  if (dims == x.dims) return x;
   return emit("pad", {x, number(0, x.dtype)},
-              " {edge_padding_low = " + list(zero) + ", edge_padding_high = " + list(more) +
-                  ", interior_padding = " + list(zero) + "}",
+              " {edge_padding_low = " + list(before) + ", edge_padding_high = " + list(after) +
+                  ", interior_padding = " + list(Dims(dims.size(), 0)) + "}",
               x.dtype, dims);
 }
 
@@ -253,6 +251,13 @@ Value Text::update(const Value& x, const Value& part, const Dims& start) {
   for (const int64_t at : start)
     operands.push_back(number(static_cast<double>(at), ANYHAL_DTYPE_I64));
   return emit("dynamic_update_slice", operands, "", x.dtype, x.dims);
+}
+
+Value Text::merge(const Value& x, const Value& part, const Dims& start) {
+  Dims after = x.dims;
+  for (size_t i = 0; i < after.size(); ++i) after[i] -= start[i] + part.dims[i];
+  const Value inside = pad(constant("true", ANYHAL_DTYPE_BOOL, part.dims), start, after);
+  return select(inside, pad(part, start, after), x);
 }
 
 Value Text::reduce(const char* op, const Value& x, const Value& start,

@@ -36,6 +36,10 @@ class Text {
   Value map(const char* op, const std::vector<Value>& operands, uint32_t dtype = 0);
   Value unary(const char* op, const Value& x) { return map(op, {x}); }
   Value binary(const char* op, const Value& a, const Value& b) { return map(op, {a, b}); }
+  // a / b of floats, rounded once: where XLA sees that b repeats, it multiplies by 1 / b instead.
+  Value divide(const Value& a, const Value& b) {
+    return map("divide", {a, map("optimization_barrier", {b})});
+  }
   Value compare(const char* direction, const Value& a, const Value& b);
   Value select(const Value& condition, const Value& a, const Value& b);
   Value convert(const Value& x, uint32_t dtype);
@@ -55,8 +59,11 @@ class Text {
   Value broadcast(const Value& x, const Dims& dims, const std::vector<int64_t>& axes);
   Value slice(const Value& x, const Dims& start, const Dims& stop, const Dims& step);
   Value concatenate(const std::vector<Value>& parts, size_t axis);
-  Value pad_end(const Value& x, const Dims& more);
+  Value pad(const Value& x, const Dims& before, const Dims& after);
+  Value pad_end(const Value& x, const Dims& more) { return pad(x, Dims(more.size(), 0), more); }
   Value update(const Value& x, const Value& part, const Dims& start);
+  // The same, chosen number by number into memory of its own.
+  Value merge(const Value& x, const Value& part, const Dims& start);
   // `body` combines two numbers of `compute`; x has that dtype already.
   Value reduce(const char* op, const Value& x, const Value& start,
                const std::vector<int64_t>& axes);

@@ -89,7 +89,7 @@ Value read_box(Text& text, const Place& place, const Box& box, const Value& bloc
 }
 
 Value write_box(Text& text, const Place& place, const Box& box, const Value& block,
-                const Value& value) {
+                const Value& value, bool in_place) {
   Dims kept, sizes;
   std::vector<int64_t> sorted = box.order, order;
   std::sort(sorted.begin(), sorted.end());
@@ -102,7 +102,9 @@ Value write_box(Text& text, const Place& place, const Box& box, const Value& blo
   part = text.reshape(part, sizes);
   if (sizes == box.sizes && box.padded == place.total) return text.reshape(part, {place.total});
   const Value padded = text.pad_end(block, {box.padded - place.total});
-  const Value all = text.update(text.reshape(padded, box.sizes), part, box.start);
+  const Value from = text.reshape(padded, box.sizes);
+  const Value all =
+      in_place ? text.update(from, part, box.start) : text.merge(from, part, box.start);
   return text.slice(text.reshape(all, {box.padded}), {0}, {place.total}, {1});
 }
 
@@ -156,12 +158,13 @@ Value read_view(Text& text, const anyhal_tensor_desc& desc, const Value& block) 
   return value;
 }
 
-Value write_view(Text& text, const anyhal_tensor_desc& desc, const Value& block,
-                 const Value& value) {
+Value write_view(Text& text, const anyhal_tensor_desc& desc, const Value& block, const Value& value,
+                 bool in_place) {
   const Place place = place_of(desc);
   Value stored = desc.dtype == ANYHAL_DTYPE_BOOL ? text.convert(value, ANYHAL_DTYPE_U8) : value;
   stored.dtype = place.dtype;
-  if (const Box box = box_of(place); box.found) return write_box(text, place, box, block, stored);
+  if (const Box box = box_of(place); box.found)
+    return write_box(text, place, box, block, stored, in_place);
   return text.scatter_set(block, positions(text, place), text.reshape(stored, {stored.count()}));
 }
 

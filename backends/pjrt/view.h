@@ -25,8 +25,10 @@ bool fits_block(const anyhal_tensor_desc& desc);
 // The operand's values; bool becomes i1. `block` is flat, of place.dtype.
 Value read_view(Text& text, const anyhal_tensor_desc& desc, const Value& block);
 // The block after `value` was stored in the operand's place. `block` is not used when whole.
-Value write_view(Text& text, const anyhal_tensor_desc& desc, const Value& block,
-                 const Value& value);
+// Where something else reads `block` too, in_place must be false: XLA fuses updates of a part with
+// such readers, which then see some of the new values.
+Value write_view(Text& text, const anyhal_tensor_desc& desc, const Value& block, const Value& value,
+                 bool in_place = true);
 // Dims and strides, to tell views of one block apart.
 std::string view_key(const anyhal_tensor_desc& desc);
 // A flat block under another dtype of the same bytes.

@@ -46,7 +46,9 @@ def test_the_table_is_read_and_checked(tmp_path: Path) -> None:
 def test_the_variable_is_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = PluginFiles("s", VARIABLE, "no.such.group")
     monkeypatch.setenv(VARIABLE, "/a/x.so:/b/y.so:/a/x.so")
-    assert vendor.plugin_paths(wanted) == ([Path("/a/x.so"), Path("/b/y.so")], [])
+    paths, (note,) = vendor.plugin_paths(wanted)
+    assert paths == [Path("/a/x.so"), Path("/b/y.so")]
+    assert "names /a/x.so more than once" in note
     monkeypatch.setenv(VARIABLE, "none")
     assert vendor.plugin_paths(wanted) == ([], [])
 

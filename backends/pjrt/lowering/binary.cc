@@ -16,8 +16,6 @@ const char* plain(int32_t fn) {
       return "subtract";
     case ANYHAL_BINARY_FN_MULTIPLY:
       return "multiply";
-    case ANYHAL_BINARY_FN_DIVIDE:
-      return "divide";
     case ANYHAL_BINARY_FN_ATAN2:
       return "atan2";
     case ANYHAL_BINARY_FN_LOGICAL_AND:
@@ -98,11 +96,11 @@ Value float_remainder(Text& text, const Value& a, const Value& b) {
 // The quotient of what is left without the remainder is a whole number but for its rounding.
 Value float_floor_divide(Text& text, const Value& a, const Value& b) {
   const Value zero = text.number_like(0, a), one = text.number_like(1, a);
-  const Value quotient = text.binary("divide", a, b);
+  const Value quotient = text.divide(a, b);
   const Value rest = text.binary("remainder", a, b);
   const Value up =
       text.binary("and", text.compare("NE", rest, zero), differ_in_sign(text, rest, b));
-  Value whole = text.binary("divide", text.binary("subtract", a, rest), b);
+  Value whole = text.divide(text.binary("subtract", a, rest), b);
   whole = text.select(up, text.binary("subtract", whole, one), whole);
   Value found = text.unary("floor", whole);
   const Value over =
@@ -136,7 +134,7 @@ Value hypot(Text& text, const Value& a, const Value& b) {
   const Value x = text.unary("abs", a), y = text.unary("abs", b), zero = text.number_like(0, a);
   const Value greater = text.compare("GT", x, y);
   const Value top = text.select(greater, x, y), low = text.select(greater, y, x);
-  const Value ratio = text.binary("divide", low, top);
+  const Value ratio = text.divide(low, top);
   const Value scale = text.unary(
       "sqrt", text.binary("add", text.number_like(1, a), text.binary("multiply", ratio, ratio)));
   Value found = text.binary("multiply", top, scale);
@@ -207,6 +205,7 @@ Value copysign(Text& text, const Value& a, const Value& b) {
 }
 
 Value computed(Text& text, int32_t fn, const Value& a, const Value& b) {
+  if (fn == ANYHAL_BINARY_FN_DIVIDE) return text.divide(a, b);
   if (const char* op = plain(fn)) return text.binary(op, a, b);
   switch (fn) {
     case ANYHAL_BINARY_FN_FLOOR_DIVIDE:

@@ -62,3 +62,42 @@ def test_fill(device: Any) -> None:
         out = hal.empty((3, 5), dtype=dtype, device=device)
         hal.zeros_like(out) if hasattr(hal, "zeros_like") else None
         assert hal.full((3, 5), 1, dtype=dtype, device=device).numpy().astype(int).sum() == 15
+
+
+SHAPES = {"row": (1, 100), "column": (100, 1), "scalar": ()}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("region", [False, True])
+def test_quotients_by_what_repeats_are_rounded_once(
+    device: Any, dtype: str, shape: tuple[int, ...], region: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    large, tiny = np.finfo(dtype).max, np.finfo(dtype).tiny
+    a = rng.standard_normal((100, 100)).astype(dtype)
+    a[0, :5] = large, -large, large / 2, 1, np.inf
+    for number, top in enumerate((1.0, large)):
+        b = np.asarray(rng.uniform(0.5, 1, shape) * top, dtype)
+        x, y = hal.asarray(a, device=device), hal.asarray(b, device=device)
+        if region:
+            with hal.graph(device) as graph:
+                wide = hal.copy(hal.broadcast_to(y, a.shape))
+                found = hal.divide(x, y), hal.divide(x, wide), hal.floor_divide(x, y)
+            graph.launch()
+            assert graph.form == "compiled"
+        else:
+            found = hal.divide(x, y), hal.divide(x, hal.broadcast_to(y, a.shape)), None
+        with np.errstate(all="ignore"):
+            want = a / b
+            floored = np.floor_divide(a, b)
+        want[np.abs(want) < tiny] *= 0  # denormals are declared to be 0
+        for quotient in found[:2]:
+            assert quotient.numpy().tobytes() == want.tobytes(), number
+        if found[2] is not None and number == 0:
+            ok = np.isfinite(want)
+            assert np.array_equal(found[2].numpy()[ok], floored[ok])
+    one = hal.reciprocal(hal.broadcast_to(y, a.shape)).numpy()
+    with np.errstate(all="ignore"):
+        want = np.broadcast_to(1 / b, a.shape)
+    assert np.array_equal(one, np.where(np.abs(want) < tiny, 0, want))

@@ -39,25 +39,35 @@ for work in (lambda: hal.zeros(big, device=d), lambda: hal.empty(big, device=d),
 """,
     "6 a view of memory that ends before the device": """
 import gc
-for _ in range(20):
-    y = x[1:3]
-    z = hal.add(y, y)
-    del y, z
+views = []
+for n in range(20):
+    whole = hal.asarray(np.arange(4, dtype=np.float32) + n, device=d)
+    views.append(whole[1:3])
+    del whole
 gc.collect()
+for n, y in enumerate(views):
+    assert hal.add(y, y).numpy().tolist() == [2 + 2 * n, 4 + 2 * n], n
 """,
     "7 dtypes that have no number in the plugin": """
 for dtype in ("q4_1", "q8_0", "u4", "i4", "float8_e4m3fn", "nonsense", None, 7):
     try:
         y = hal.zeros((256,), dtype=dtype, device=d)
-        hal.add(y, y).numpy()
+        z = hal.add(y, y).numpy()
     except (hal.HalError, TypeError) as why:
         assert isinstance(why, hal.HalError), (dtype, why)
+    else:
+        assert dtype is None and (z == 0).all(), (dtype, z)
 """,
     "8 strides that are none": """
 base = np.arange(24, dtype=np.float32)
-for strides in ((0, 0), (4, 4), (-4, 4), (8, -8)):
-    view = np.lib.stride_tricks.as_strided(base[12:], (2, 3), strides)
-    assert np.array_equal(hal.asarray(view, device=d).numpy(), view), strides
+y = hal.asarray(base, device=d)
+turned = hal.permute_dims(hal.reshape(y, (2, 3, 4)), (2, 0, 1))
+pairs = ((hal.broadcast_to(y[7:8], (2, 3)), np.full((2, 3), 7, np.float32)), (y[1::2], base[1::2]),
+         (turned, base.reshape(2, 3, 4).transpose(2, 0, 1)))
+for view, want in pairs:
+    assert np.array_equal(hal.add(view, view).numpy(), want + want), want
+    out = hal.add(hal.asarray(want, device=d), view)
+    assert np.array_equal(out.numpy(), want + want), want
 """,
     "9 nothing to copy": """
 for shape in ((0,), (0, 3), (3, 0, 2)):
@@ -81,9 +91,14 @@ for _ in range(3):
     with graph:
         z = hal.add(y, x)
     graph.launch()
+    assert z.numpy().tolist() == [0, 3, 6, 9]
     del y, z, graph, queue
     gc.collect()
     d.trim()
+    assert hal.add(x, x).numpy().tolist() == [0, 2, 4, 6]
+    alive = d.counter(0), d.counter(1)  # buffers, programs
+    first = alive if _ == 0 else first
+    assert alive == first, (alive, first)
 """,
     "13 everything let go of at once": """
 held = [hal.add(x, x) for _ in range(40)]
@@ -248,10 +263,84 @@ def test_a_setting_that_names_no_plugin_is_said(paths: list[Path]) -> None:
 import anyhal as hal
 bad = ("", ":", "relative.so", "/no/such.so", "/dev/null", "/", "\\n", "/tmp/\\x7f:" * 50)
 for number, plugins in enumerate(bad):
-    made = hal.load_backend("pjrt", instance=f"p{number}", settings={"plugins": plugins})
-    assert made == [], plugins
+    given = dict(instance=f"p{number}", settings={"plugins": plugins})
+    if not plugins.strip(":"):
+        assert hal.load_backend("pjrt", **given) == [], plugins
+        continue
+    try:
+        hal.load_backend("pjrt", **given)
+    except hal.BackendLoadError as why:
+        named = plugins.strip()[:5]
+        assert named in str(why) and "correct ANYHAL" in str(why) or "absolute" in str(why), why
+    else:
+        raise AssertionError(plugins)
 print("alive")
 """
     done = plain(code, "none")
     assert done.stdout.strip() == "alive", done.stderr
     assert done.stderr.count("correct ANYHAL_PJRT_PLUGINS") > 3, done.stderr
+
+
+def test_a_bad_file_alone_is_the_reason_that_there_is_no_device(paths: list[Path]) -> None:
+    code = """
+import anyhal as hal
+try:
+    hal.device("pjrt:0")
+except hal.BackendLoadError as why:
+    assert "/no/such.so: there is no such file" in str(why), why
+    print("alive")
+"""
+    done = plain(code, "/no/such.so")
+    assert done.stdout.strip() == "alive", done.stderr
+
+
+def test_a_file_that_is_named_twice_is_one_device_and_is_said(paths: list[Path]) -> None:
+    code = BEGIN + "assert [n for n in hal.devices() if 'pjrt' in str(n)] == [d]" + END
+    done = plain(code, f"{paths[0]}:{paths[0]}")
+    assert done.stdout.strip() == "alive", done.stderr
+    code = f"""
+import anyhal as hal
+twice = {{"plugins": "{paths[0]}:{paths[0]}"}}
+print(len(hal.load_backend("pjrt", instance="p", settings=twice)))
+"""
+    done = plain(code, "none")
+    assert done.stdout.strip() == "1" and "named twice" in done.stderr, done.stderr
+
+
+RACE = """
+import sys, threading, time
+import numpy as np, anyhal as hal
+d = hal.device(sys.argv[1])
+x = hal.asarray(np.zeros(5000, np.float32), device=d)
+stop, runs, wrong = time.monotonic() + 3, [], []
+def on_a_queue(call):
+    try:
+        with hal.use(device=d, queue=hal.Queue(d)):
+            launches = 0
+            while time.monotonic() < stop:
+                call()
+                launches += 1
+        runs.append(launches)
+    except BaseException as why:
+        wrong.append(repr(why))
+def read():
+    values = hal.add(x, 0).numpy()
+    assert (values == values[0]).all(), values
+def change():
+    hal.add(x, 1, out=x)
+calls = (change, read, change, read, lambda: x.set(np.zeros(5000, np.float32)))
+threads = [threading.Thread(target=on_a_queue, args=(call,)) for call in calls]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert not wrong, wrong
+assert len(runs) == 5 and min(runs) > 1, runs
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_queues_that_change_and_read_one_cell(paths: list[Path], number: int) -> None:
+    """A cell's buffer is let go of by one queue only after another has handed it over."""
+    code = RACE.replace("sys.argv[1]", repr(f"pjrt:{number}"))
+    done = plain(code, ":".join(map(str, paths)))
+    assert done.returncode == 0 and done.stdout.strip() == "alive", done.stderr

@@ -40,7 +40,10 @@ def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
     """
     listed = settings.setting(wanted.variable).read()
     if isinstance(listed, tuple):
-        return list(dict.fromkeys(listed)), []
+        once = list(dict.fromkeys(listed))
+        twice = [path for path in once if listed.count(path) > 1]
+        name = wanted.variable
+        return once, [f"{name} names {p} more than once; it is opened once" for p in twice]
     found: list[Path] = []
     notes: list[str] = []
     for entry in sorted(metadata.entry_points(group=wanted.entry_points), key=lambda e: e.name):
