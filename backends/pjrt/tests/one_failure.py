@@ -69,6 +69,9 @@ def run(double: Any, instance: str, script: str) -> dict[str, Any]:
                 if not np.array_equal(got, want):
                     told |= {"outcome": "WRONG", "text": name}
             device.synchronize()
+    except hal.BackendLoadError as why:
+        told |= {"outcome": "no device", "text": str(why)}
+        del why
     except hal.HalError as why:
         told |= {"outcome": type(why).__name__, "text": str(why)}
         del why

@@ -60,7 +60,7 @@ assert all((y.numpy() == A + A).all() for y in [*kept, one])
     )
 
 
-def damaged(entry: Path, kind: str, others: list[Path]) -> None:
+def damaged(entry: Path, kind: str, others: dict[Path, bytes]) -> None:
     data = bytearray(entry.read_bytes())
     head = data.index(0) + 1  # the key; what the core keeps before what the backend gave
     if kind == "cut off":
@@ -72,8 +72,7 @@ def damaged(entry: Path, kind: str, others: list[Path]) -> None:
     elif kind == "longer":
         data += b"\0" * 64
     elif kind == "of another program":
-        other = next(o for o in others if o != entry)
-        theirs = other.read_bytes()
+        theirs = next(body for path, body in others.items() if path != entry)
         data = data[:head] + bytearray(theirs[theirs.index(0) + 1 :])
     elif kind == "garbage":
         data = data[:head] + bytearray(np.random.default_rng(0).bytes(len(data) - head))
@@ -98,8 +97,9 @@ def test_a_damaged_cache_entry_is_compiled_anew(
         first = run_on(code, str(plugin), ANYHAL_CACHE=str(cache)).stdout.split()
         entries = sorted((cache / "artefacts" / "pjrt").glob("*.bin"))
         assert len(entries) >= 3 and first[0] == "120.0"
+        bodies = {entry: entry.read_bytes() for entry in entries}
         for entry in entries:
-            damaged(entry, kind, entries)
+            damaged(entry, kind, bodies)
         again = run_on(code, str(plugin), ANYHAL_CACHE=str(cache))
         assert again.stdout.split()[0] == "120.0", again.stderr
         assert int(again.stdout.split()[2]) == 0, "a damaged entry was loaded"
