@@ -3,9 +3,10 @@ SPDX-License-Identifier: Apache-2.0
 
     python benchmarks/pjrt_region.py [--json] [--check] [--blocks N] [--tokens N] [--model NAME]
 
-Every plugin that is installed, or that ANYHAL_PJRT_PLUGINS names, is opened twice in one process:
-as it is, and with the instance setting graphs=off, which makes the core replay. Blocks of the two
-alternate. --check ends with status 1 where a region is less than ten times as fast.
+Every plugin that PJRT_TEST_PLUGINS or ANYHAL_PJRT_PLUGINS names, or that is installed, is opened
+twice in one process: as it is, and with the instance setting graphs=off, which makes the core
+replay. Blocks of the two alternate. --check ends with status 1 where a region is less than ten
+times as fast.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pjrt_call import plugins
 from timing import Figure, compare, show, threads
 
 import anyhal as hal
@@ -24,18 +25,10 @@ from anyhal.frontends.gguf.fetch import locate_model
 from anyhal.frontends.gguf.llama import LlamaModel
 from anyhal.frontends.gguf.reader import open_gguf
 from anyhal.frontends.gguf.session import Session
-from anyhal.runtime.manifest import read_manifest
-from anyhal.runtime.vendor import plugin_paths
 
 AIM = 10.0  # a region is at least this many times as fast as the calls it was made of
 CAPACITY = 64
 FIRST = 504  # a token that no tokenizer reserves
-
-
-def found() -> list[Path]:
-    manifest = read_manifest(Path(str(files("anyhal") / "backends/pjrt/backend.toml")))
-    assert manifest.opens is not None
-    return plugin_paths(manifest.opens)[0]
 
 
 def open_device(name: str, path: Path, **settings: str) -> Any:
@@ -88,7 +81,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4)
     parser.add_argument("--model", default="smollm2")
     given = parser.parse_args()
-    paths = found()
+    paths = [Path(p) for p in plugins()]
     if not paths:
         parser.error("no plugin; pip install --no-deps lammps-jax-pjrt-cpu xla-cpu-pjrt")
     model = str(locate_model(given.model))
