@@ -3,7 +3,6 @@
 #include "plugin.h"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "anyhal/sdk/library.hpp"
 #include "program.h"
 
 namespace hal::pjrt {
@@ -64,7 +64,6 @@ class QuietEnvironment {
   bool quiet_;
 };
 
-// dlopen maps what the file says, and touching pages past its end kills the process.
 void require_library(const std::string& path) {
   struct stat info = {};
   const bool there = stat(path.c_str(), &info) == 0;
@@ -72,24 +71,14 @@ void require_library(const std::string& path) {
     throw Failure(ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_MISSING_LIBRARY,
                   "%.160s: %s; correct ANYHAL_PJRT_PLUGINS", path.c_str(),
                   there ? "it is no regular file" : "there is no such file");
-  Elf64_Ehdr head = {};
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
     throw Failure(ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_MISSING_LIBRARY,
                   "%.160s cannot be read: %.40s; give the right to read it", path.c_str(),
                   std::strerror(errno));
-  const bool read_all = read(file, &head, sizeof head) == sizeof head;
-  uint64_t needed = 0;
-  for (int i = 0; read_all && i < head.e_phnum; ++i) {
-    Elf64_Phdr part = {};
-    if (pread(file, &part, sizeof part,
-              static_cast<off_t>(head.e_phoff + uint64_t(i) * sizeof part)) != sizeof part)
-      break;
-    if (part.p_type == PT_LOAD) needed = std::max<uint64_t>(needed, part.p_offset + part.p_filesz);
-  }
+  const uint64_t end = sdk::library_end(file);
   close(file);
-  if (!read_all || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || needed == 0 ||
-      needed > static_cast<uint64_t>(info.st_size))
+  if (end == 0 || end > static_cast<uint64_t>(info.st_size))
     throw Failure(ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_MISSING_LIBRARY,
                   "%.160s: it is not a whole library; install the plugin again", path.c_str());
 }

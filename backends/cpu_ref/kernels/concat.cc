@@ -10,7 +10,7 @@ Answer concat_fits(const Desc& desc) {
   if (!count.yes()) return count;
   const Tensor& out = sdk::output(desc);
   const int32_t axis = sdk::attributes<anyhal_attrs_concat>(desc).axis;
-  Answer inside = axis_in(desc, axis, out.rank);
+  Answer inside = axis_in(axis, out.rank);
   if (!inside.yes()) return inside;
   int64_t total = 0;
   for (uint32_t i = 0; i < desc.input_count; ++i) {

@@ -42,7 +42,7 @@ Answer cumsum_fits(const Desc& desc) {
   if (!count.yes()) return count;
   const auto attrs = sdk::attributes<anyhal_attrs_cumsum>(desc);
   const bool floats = sdk::kFloats.has(sdk::operand(desc, 0).dtype);
-  return all({axis_in(desc, attrs.axis, sdk::operand(desc, 0).rank),
+  return all({axis_in(attrs.axis, sdk::operand(desc, 0).rank),
               floats ? dtypes_equal(desc, 1, 0) : dtype_in(desc, 1, sdk::kInts),
               dims_equal(desc, 1, 0), output_is_single(desc), output_may_alias(desc, {})});
 }

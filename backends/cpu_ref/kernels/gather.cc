@@ -12,7 +12,7 @@ Answer gather_fits(const Desc& desc) {
   const Tensor& indices = sdk::operand(desc, 1);
   const Tensor& out = sdk::operand(desc, 2);
   const int32_t axis = sdk::attributes<anyhal_attrs_gather>(desc).axis;
-  Answer inside = axis_in(desc, axis, x.rank);
+  Answer inside = axis_in(axis, x.rank);
   if (!inside.yes()) return inside;
   const uint32_t at = static_cast<uint32_t>(axis);
   if (out.rank != x.rank - 1 + indices.rank)

@@ -3,7 +3,7 @@
 #ifndef BACKENDS_CPU_REF_KERNELS_KERNELS_H_
 #define BACKENDS_CPU_REF_KERNELS_KERNELS_H_
 
-#include "anyhal/sdk/table.hpp"
+#include "anyhal/sdk/core_ops.hpp"
 
 namespace hal::cpu_ref {
 
@@ -24,13 +24,13 @@ Answer fill_fits(const Desc& desc);
 void fill(const Call& call);
 Answer cast_fits(const Desc& desc);
 void cast(const Call& call);
-Answer unary_fits(const Desc& desc);
+using sdk::unary_fits;
 void unary(const Call& call);
-Answer binary_fits(const Desc& desc);
+using sdk::binary_fits;
 void binary(const Call& call);
-Answer where_fits(const Desc& desc);
+using sdk::where_fits;
 void where(const Call& call);
-Answer reduce_fits(const Desc& desc);
+using sdk::reduce_fits;
 void reduce(const Call& call);
 Answer matmul_fits(const Desc& desc);
 void matmul(const Call& call);

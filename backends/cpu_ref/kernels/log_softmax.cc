@@ -35,7 +35,7 @@ Answer log_softmax_fits(const Desc& desc) {
   Answer count = operands_are(desc, 1);
   if (!count.yes()) return count;
   const int32_t axis = sdk::attributes<anyhal_attrs_log_softmax>(desc).axis;
-  return all({axis_in(desc, axis, sdk::operand(desc, 0).rank), dtypes_equal(desc, 1, 0),
+  return all({axis_in(axis, sdk::operand(desc, 0).rank), dtypes_equal(desc, 1, 0),
               dims_equal(desc, 1, 0), output_is_single(desc), output_may_alias(desc, {0})});
 }
 

@@ -31,7 +31,7 @@ Answer one_hot_fits(const Desc& desc) {
   const Tensor& indices = sdk::operand(desc, 0);
   const Tensor& out = sdk::operand(desc, 1);
   const int32_t axis = sdk::attributes<anyhal_attrs_one_hot>(desc).axis;
-  Answer ranks = all({rank_is(desc, 1, indices.rank + 1), axis_in(desc, axis, out.rank)});
+  Answer ranks = all({rank_is(desc, 1, indices.rank + 1), axis_in(axis, out.rank)});
   if (!ranks.yes()) return ranks;
   for (uint32_t d = 0; d < indices.rank; ++d) {
     if (indices.dims[d] != out.dims[d < static_cast<uint32_t>(axis) ? d : d + 1])

@@ -45,7 +45,7 @@ inline Answer order_fits(const Desc& desc, int32_t axis, int64_t kept) {
   Answer count = operands_are(desc, 1, 1, 2);
   if (!count.yes()) return count;
   const Tensor& x = sdk::operand(desc, 0);
-  Answer inside = axis_in(desc, axis, x.rank);
+  Answer inside = axis_in(axis, x.rank);
   if (!inside.yes()) return inside;
   if (kept < 0) kept = x.dims[axis];
   if (kept > x.dims[axis]) return sdk::invalid("k is larger than the axis", 0);

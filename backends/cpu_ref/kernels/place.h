@@ -42,7 +42,7 @@ inline Answer place_fits(const Desc& desc, int32_t axis) {
   if (!count.yes()) return count;
   const Tensor& x = sdk::operand(desc, 0);
   const Tensor& out = sdk::operand(desc, 1);
-  Answer inside = axis_in(desc, axis, x.rank);
+  Answer inside = axis_in(axis, x.rank);
   if (!inside.yes()) return inside;
   if (out.rank != x.rank) return sdk::invalid("the output must keep the axis with size 1", 1);
   for (uint32_t d = 0; d < x.rank; ++d) {

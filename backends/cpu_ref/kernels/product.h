@@ -105,20 +105,6 @@ void rows_of_product(const Call& call, const Tensor* const (&along)[N], Finish f
   });
 }
 
-// Shapes of a [..., M, K] x b [..., K, N] -> out [..., M, N].
-inline Answer product_dims_fit(const Desc& desc) {
-  const Tensor& a = sdk::operand(desc, 0);
-  const Tensor& b = sdk::operand(desc, 1);
-  const Tensor& out = sdk::output(desc);
-  if (out.rank < 2 || a.rank != out.rank || b.rank != out.rank)
-    return sdk::invalid("the operands of a product must have one rank of at least 2");
-  bool fits = sdk::dim(a, -1) == sdk::dim(b, -2) && sdk::dim(a, -2) == sdk::dim(out, -2) &&
-              sdk::dim(b, -1) == sdk::dim(out, -1);
-  for (uint32_t d = 0; d + 2 < out.rank; ++d)
-    fits = fits && a.dims[d] == out.dims[d] && b.dims[d] == out.dims[d];
-  return fits ? sdk::yes() : sdk::invalid("dims of the product do not agree");
-}
-
 inline double float_at(uint32_t dtype, const char* data, int64_t offset) {
   double value = 0;
   sdk::visit(sdk::FloatTypes{}, dtype, [&](auto t) {

@@ -86,7 +86,7 @@ Answer scatter_fits(const Desc& desc) {
   const Tensor& x = sdk::operand(desc, 0);
   const Tensor& indices = sdk::operand(desc, 1);
   auto attributes = sdk::attributes<anyhal_attrs_scatter>(desc);
-  Answer ranks = all({axis_in(desc, attributes.axis, x.rank), rank_is(desc, 1, x.rank)});
+  Answer ranks = all({axis_in(attributes.axis, x.rank), rank_is(desc, 1, x.rank)});
   if (!ranks.yes()) return ranks;
   for (uint32_t d = 0; d < x.rank; ++d) {
     if (d != static_cast<uint32_t>(attributes.axis) && indices.dims[d] > x.dims[d])

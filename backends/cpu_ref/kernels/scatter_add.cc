@@ -85,7 +85,7 @@ Answer scatter_add_fits(const Desc& desc) {
   const Tensor& indices = sdk::operand(desc, 1);
   const Tensor& updates = sdk::operand(desc, 2);
   const int32_t axis = sdk::attributes<anyhal_attrs_scatter_add>(desc).axis;
-  Answer inside = axis_in(desc, axis, target.rank);
+  Answer inside = axis_in(axis, target.rank);
   if (!inside.yes()) return inside;
   const uint32_t at = static_cast<uint32_t>(axis);
   if (updates.rank != target.rank - 1 + indices.rank)

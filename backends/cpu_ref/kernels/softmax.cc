@@ -35,10 +35,9 @@ void normalize(const Call& call, uint32_t axis) {
 Answer softmax_fits(const Desc& desc) {
   Answer count = operands_are(desc, 1);
   if (!count.yes()) return count;
-  return all(
-      {axis_in(desc, sdk::attributes<anyhal_attrs_softmax>(desc).axis, sdk::operand(desc, 0).rank),
-       dtypes_equal(desc, 1, 0), dims_equal(desc, 1, 0), output_is_single(desc),
-       output_may_alias(desc, {0})});
+  return all({axis_in(sdk::attributes<anyhal_attrs_softmax>(desc).axis, sdk::operand(desc, 0).rank),
+              dtypes_equal(desc, 1, 0), dims_equal(desc, 1, 0), output_is_single(desc),
+              output_may_alias(desc, {0})});
 }
 
 void softmax(const Call& call) {

@@ -35,7 +35,7 @@ void differentiate(const Call& call, uint32_t axis) {
 Answer softmax_backward_fits(const Desc& desc) {
   Answer count = operands_are(desc, 2);
   if (!count.yes()) return count;
-  return all({axis_in(desc, sdk::attributes<anyhal_attrs_softmax_backward>(desc).axis,
+  return all({axis_in(sdk::attributes<anyhal_attrs_softmax_backward>(desc).axis,
                       sdk::operand(desc, 0).rank),
               dtypes_equal(desc, 1, 0), dims_equal(desc, 1, 0), dtypes_equal(desc, 2, 0),
               dims_equal(desc, 2, 0), output_is_single(desc), output_may_alias(desc, {0, 1})});

@@ -10,7 +10,7 @@ Answer stack_fits(const Desc& desc) {
   if (!count.yes()) return count;
   const Tensor& out = sdk::output(desc);
   const int32_t axis = sdk::attributes<anyhal_attrs_stack>(desc).axis;
-  Answer inside = axis_in(desc, axis, out.rank);
+  Answer inside = axis_in(axis, out.rank);
   if (!inside.yes()) return inside;
   if (out.dims[axis] != desc.input_count) return sdk::invalid("the axis does not count the inputs");
   for (uint32_t i = 0; i < desc.input_count; ++i) {

@@ -11,7 +11,7 @@ Answer take_along_axis_fits(const Desc& desc) {
   const Tensor& x = sdk::operand(desc, 0);
   const Tensor& out = sdk::operand(desc, 2);
   const int32_t axis = sdk::attributes<anyhal_attrs_take_along_axis>(desc).axis;
-  Answer ranks = all({axis_in(desc, axis, out.rank), rank_is(desc, 0, out.rank)});
+  Answer ranks = all({axis_in(axis, out.rank), rank_is(desc, 0, out.rank)});
   if (!ranks.yes()) return ranks;
   for (uint32_t d = 0; d < out.rank; ++d) {
     if (d != static_cast<uint32_t>(axis) && x.dims[d] != out.dims[d])

@@ -146,38 +146,7 @@ void map_int(const Call& call, int32_t fn) {
   }
 }
 
-bool is_predicate(int32_t fn) {
-  return fn == ANYHAL_UNARY_FN_ISNAN || fn == ANYHAL_UNARY_FN_ISINF ||
-         fn == ANYHAL_UNARY_FN_ISFINITE || fn == ANYHAL_UNARY_FN_SIGNBIT;
-}
-
-sdk::Dtypes inputs_of(int32_t fn) {
-  switch (fn) {
-    case ANYHAL_UNARY_FN_NEG:
-    case ANYHAL_UNARY_FN_ABS:
-    case ANYHAL_UNARY_FN_SIGN:
-    case ANYHAL_UNARY_FN_SQUARE:
-    case ANYHAL_UNARY_FN_POSITIVE:
-      return sdk::kNumbers;
-    case ANYHAL_UNARY_FN_LOGICAL_NOT:
-      return sdk::kBool;
-    case ANYHAL_UNARY_FN_BITWISE_NOT:
-      return sdk::kInts | sdk::kBool;
-    default:
-      return sdk::kFloats;
-  }
-}
-
 }  // namespace
-
-Answer unary_fits(const Desc& desc) {
-  Answer count = operands_are(desc, 1);
-  if (!count.yes()) return count;
-  int32_t fn = sdk::attributes<anyhal_attrs_unary>(desc).fn;
-  return all({choice_in(fn, ANYHAL_UNARY_FN_SOFTPLUS), dtype_in(desc, 0, inputs_of(fn)),
-              is_predicate(fn) ? dtype_in(desc, 1, sdk::kBool) : dtypes_equal(desc, 1, 0),
-              dims_equal(desc, 1, 0), output_is_single(desc), output_may_alias(desc, {0})});
-}
 
 void unary(const Call& call) {
   const int32_t fn = sdk::attributes<anyhal_attrs_unary>(call.desc()).fn;

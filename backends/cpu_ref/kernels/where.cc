@@ -25,14 +25,6 @@ void select(const Call& call) {
 
 }  // namespace
 
-Answer where_fits(const Desc& desc) {
-  Answer count = operands_are(desc, 3);
-  if (!count.yes()) return count;
-  return all({dtype_in(desc, 0, sdk::kBool), dtypes_equal(desc, 2, 1), dtypes_equal(desc, 3, 1),
-              dims_equal(desc, 0, 3), dims_equal(desc, 1, 3), dims_equal(desc, 2, 3),
-              output_is_single(desc), output_may_alias(desc, {0, 1, 2})});
-}
-
 void where(const Call& call) {
   switch (sdk::dtype_facts(sdk::operand(call.desc(), 1).dtype).block_bytes) {
     case 1:

@@ -37,48 +37,7 @@ const char* const kNames[] = {"",
                               "hypot"};
 static_assert(sizeof(kNames) / sizeof(kNames[0]) == ANYHAL_BINARY_FN_HYPOT + 1);
 
-bool is_comparison(int32_t fn) {
-  return fn >= ANYHAL_BINARY_FN_EQUAL && fn <= ANYHAL_BINARY_FN_GREATER_EQUAL;
-}
-
-sdk::Dtypes inputs_of(int32_t fn) {
-  if (is_comparison(fn)) return sdk::kPlain;
-  switch (fn) {
-    case ANYHAL_BINARY_FN_DIVIDE:
-    case ANYHAL_BINARY_FN_ATAN2:
-    case ANYHAL_BINARY_FN_LOGADDEXP:
-    case ANYHAL_BINARY_FN_COPYSIGN:
-    case ANYHAL_BINARY_FN_NEXTAFTER:
-    case ANYHAL_BINARY_FN_HYPOT:
-      return sdk::kFloats;
-    case ANYHAL_BINARY_FN_LOGICAL_AND:
-    case ANYHAL_BINARY_FN_LOGICAL_OR:
-    case ANYHAL_BINARY_FN_LOGICAL_XOR:
-      return sdk::kBool;
-    case ANYHAL_BINARY_FN_BITWISE_AND:
-    case ANYHAL_BINARY_FN_BITWISE_OR:
-    case ANYHAL_BINARY_FN_BITWISE_XOR:
-      return sdk::kInts | sdk::kBool;
-    case ANYHAL_BINARY_FN_SHIFT_LEFT:
-    case ANYHAL_BINARY_FN_SHIFT_RIGHT:
-      return sdk::kInts;
-    default:
-      return sdk::kNumbers;
-  }
-}
-
 }  // namespace
-
-Answer binary_fits(const Desc& desc) {
-  Answer count = operands_are(desc, 2);
-  if (!count.yes()) return count;
-  const int32_t fn = sdk::attributes<anyhal_attrs_binary>(desc).fn;
-  return all({choice_in(fn, ANYHAL_BINARY_FN_HYPOT), dtype_in(desc, 0, inputs_of(fn)),
-              dtypes_equal(desc, 1, 0),
-              is_comparison(fn) ? dtype_in(desc, 2, sdk::kBool) : dtypes_equal(desc, 2, 0),
-              dims_equal(desc, 0, 2), dims_equal(desc, 1, 2), output_is_single(desc),
-              output_may_alias(desc, {0, 1})});
-}
 
 void binary_plan(Builder& builder) {
   const Tensor &a = builder.operand(0), &out = builder.operand(2);

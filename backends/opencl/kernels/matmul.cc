@@ -32,24 +32,13 @@ const char* sum_of(uint32_t dtype) {
   return dtype == ANYHAL_DTYPE_I64 ? "ulong" : "uint";
 }
 
-Answer dims_fit(const Desc& desc) {
-  const Tensor &a = sdk::operand(desc, 0), &b = sdk::operand(desc, 1), &out = sdk::output(desc);
-  if (out.rank < 2 || a.rank != out.rank || b.rank != out.rank)
-    return sdk::invalid("the operands of a product must have one rank of at least 2");
-  bool fits = sdk::dim(a, -1) == sdk::dim(b, -2) && sdk::dim(a, -2) == sdk::dim(out, -2) &&
-              sdk::dim(b, -1) == sdk::dim(out, -1);
-  for (uint32_t d = 0; d + 2 < out.rank; ++d)
-    fits = fits && a.dims[d] == out.dims[d] && b.dims[d] == out.dims[d];
-  return fits ? sdk::yes() : sdk::invalid("dims of the product do not agree");
-}
-
 }  // namespace
 
 Answer matmul_fits(const Desc& desc) {
   Answer count = operands_are(desc, 2);
   if (!count.yes()) return count;
   return all({dtypes_equal(desc, 1, 0), dtype_in(desc, 2, outputs_of(sdk::operand(desc, 0).dtype)),
-              dims_fit(desc), output_is_single(desc), output_may_alias(desc, {})});
+              product_dims_fit(desc), output_is_single(desc), output_may_alias(desc, {})});
 }
 
 void matmul_plan(Builder& builder) {

@@ -4,6 +4,7 @@
 #define BACKENDS_OPENCL_KERNELS_OPS_H_
 
 #include "../launch.h"
+#include "anyhal/sdk/core_ops.hpp"
 
 namespace hal::opencl {
 
@@ -30,13 +31,13 @@ Answer fill_fits(const Desc& desc);
 void fill_plan(Builder& builder);
 Answer cast_fits(const Desc& desc);
 void cast_plan(Builder& builder);
-Answer unary_fits(const Desc& desc);
+using sdk::unary_fits;
 void unary_plan(Builder& builder);
-Answer binary_fits(const Desc& desc);
+using sdk::binary_fits;
 void binary_plan(Builder& builder);
-Answer where_fits(const Desc& desc);
+using sdk::where_fits;
 void where_plan(Builder& builder);
-Answer reduce_fits(const Desc& desc);
+using sdk::reduce_fits;
 void reduce_plan(Builder& builder);
 Answer matmul_fits(const Desc& desc);
 void matmul_plan(Builder& builder);

@@ -10,36 +10,6 @@ constexpr int64_t kMany = 4096;  // results from here on keep every unit busy wi
 
 const char* const kNames[] = {"", "sum", "mean", "prod", "max", "min", "any", "all"};
 
-sdk::Dtypes inputs_of(int32_t fn) {
-  switch (fn) {
-    case ANYHAL_REDUCE_FN_MEAN:
-      return sdk::kFloats;
-    case ANYHAL_REDUCE_FN_ANY:
-    case ANYHAL_REDUCE_FN_ALL:
-      return sdk::kBool;
-    default:
-      return sdk::kNumbers;
-  }
-}
-
-Answer dims_fit(const Desc& desc, const anyhal_attrs_reduce& attributes) {
-  const Tensor &x = sdk::operand(desc, 0), &out = sdk::operand(desc, 1);
-  if (x.rank != out.rank || attributes.axes >> x.rank != 0)
-    return sdk::invalid("the axes or the output's rank do not fit the operand", 1);
-  const bool extreme =
-      attributes.fn == ANYHAL_REDUCE_FN_MAX || attributes.fn == ANYHAL_REDUCE_FN_MIN;
-  bool outputs = true, nothing = false;
-  for (uint32_t d = 0; d < x.rank; ++d) {
-    const bool reduced = attributes.axes >> d & 1;
-    if (out.dims[d] != (reduced ? 1 : x.dims[d]))
-      return sdk::invalid("a dim of the output is neither kept nor 1", 1);
-    outputs = outputs && out.dims[d] != 0;
-    nothing = nothing || (reduced && x.dims[d] == 0);
-  }
-  if (extreme && outputs && nothing) return sdk::invalid("nothing has no maximum or minimum", 0);
-  return sdk::yes();
-}
-
 // The smallest or largest value of a dtype, from which a maximum or minimum starts.
 std::string extreme_of(const Tensor& x, bool smallest) {
   if (sdk::kFloats.has(x.dtype)) return smallest ? "(-INFINITY)" : "INFINITY";
@@ -66,18 +36,6 @@ void set_numbers(Options& options, const Tensor& x, int32_t fn) {
 }
 
 }  // namespace
-
-Answer reduce_fits(const Desc& desc) {
-  Answer count = operands_are(desc, 1);
-  if (!count.yes()) return count;
-  const auto attributes = sdk::attributes<anyhal_attrs_reduce>(desc);
-  const int32_t fn = attributes.fn;
-  const bool widens = (fn == ANYHAL_REDUCE_FN_SUM || fn == ANYHAL_REDUCE_FN_PROD) &&
-                      sdk::kInts.has(sdk::operand(desc, 0).dtype);
-  return all({choice_in(fn, ANYHAL_REDUCE_FN_ALL), dtype_in(desc, 0, inputs_of(fn)),
-              widens ? dtype_in(desc, 1, sdk::kInts) : dtypes_equal(desc, 1, 0),
-              dims_fit(desc, attributes), output_is_single(desc), output_may_alias(desc, {})});
-}
 
 void reduce_plan(Builder& builder) {
   const Tensor &x = builder.operand(0), &out = builder.operand(1);

@@ -4,14 +4,6 @@
 
 namespace hal::opencl {
 
-Answer where_fits(const Desc& desc) {
-  Answer count = operands_are(desc, 3);
-  if (!count.yes()) return count;
-  return all({dtype_in(desc, 0, sdk::kBool), dtypes_equal(desc, 2, 1), dtypes_equal(desc, 3, 1),
-              dims_equal(desc, 0, 3), dims_equal(desc, 1, 3), dims_equal(desc, 2, 3),
-              output_is_single(desc), output_may_alias(desc, {0, 1, 2})});
-}
-
 void where_plan(Builder& builder) {
   const Walk walk =
       walk_of(builder.operand(0), builder.operand(1), builder.operand(2), builder.operand(3));
