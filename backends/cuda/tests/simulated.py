@@ -4,13 +4,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 CUDA = ROOT / "backends" / "cuda"
 DOUBLE = ROOT / "tests" / "doubles" / "cuda"
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(DOUBLE.parent)]
 import cuda_bundle  # noqa: E402
+from accounts import Report, built  # noqa: E402
 
 
 def need(what: object, why: str) -> None:
@@ -29,30 +28,6 @@ def need(what: object, why: str) -> None:
     if os.environ.get("TEST_FOREIGN") == "1":
         pytest.fail(why)
     pytest.skip(why)
-
-
-@dataclass
-class Report:
-    """What the double counted: objects left, calls by function, runs by kernel, broken rules."""
-
-    left: dict[str, int] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-    runs: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, text: str) -> Report:
-        report = cls()
-        for line in text.splitlines():
-            word, _, rest = line.partition(" ")
-            if word == "violation":
-                report.violations.append(rest)
-            elif word in ("calls", "runs"):
-                name, _, count = rest.rpartition(" ")
-                getattr(report, word)[name] = int(count)
-            else:
-                report.left[word] = int(rest)
-        return report
 
 
 @dataclass(frozen=True)
@@ -91,12 +66,7 @@ class Double:
 
 def build_double(folder: Path) -> None:
     """Compiles the two libraries and puts the kernels beside them, once for all test processes."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for command in (["cmake", "-S", DOUBLE, "-B", folder], ["cmake", "--build", folder]):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stdout + done.stderr
+    with built(DOUBLE, folder):
         kernels = folder / "kernels"
         newest = max(f.stat().st_mtime for f in (CUDA / "kernels").iterdir())
         if (kernels / "bundle.json").exists() and kernels.stat().st_mtime > newest:

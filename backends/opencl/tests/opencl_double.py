@@ -6,34 +6,13 @@ from __future__ import annotations
 
 import ctypes as c
 import subprocess
-from collections import Counter
-from dataclasses import dataclass, field
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "doubles"))
 
-
-@dataclass
-class Report:
-    """What the double counted: objects left by kind, calls by function, broken rules."""
-
-    left: Counter[str] = field(default_factory=Counter)
-    calls: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, text: str) -> Report:
-        report = cls()
-        for line in text.splitlines():
-            word, _, rest = line.partition(" ")
-            if word == "violation":
-                report.violations.append(rest)
-            elif word == "calls":
-                name, _, count = rest.rpartition(" ")
-                report.calls[name] = int(count)
-            else:
-                report.left[word] = int(rest)
-        return report
+from accounts import Report  # noqa: E402
 
 
 class Double:

@@ -4,54 +4,24 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "tests" / "doubles" / "pjrt"
 FOLDER = ROOT / "build" / "pjrt-double"
+sys.path.insert(0, str(SOURCE.parent))
 
-
-@dataclass
-class Report:
-    """What the double counted: objects left, calls by function, broken rules."""
-
-    left: dict[str, int] = field(default_factory=dict)
-    calls: Counter[str] = field(default_factory=Counter)
-    executions: int = 0
-    violations: list[str] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, text: str) -> Report:
-        report = cls()
-        for line in text.splitlines():
-            word, _, rest = line.partition(" ")
-            name, _, count = rest.rpartition(" ")
-            if word == "left":
-                report.left[name] = int(count)
-            elif word == "calls":
-                report.calls[name] = int(count)
-            elif word == "executions":
-                report.executions = int(rest)
-            else:
-                report.violations.append(rest)
-        return report
+from accounts import Report, built  # noqa: E402
 
 
 def build_double() -> Path:
     """The library, compiled once for all test processes."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for command in (["cmake", "-S", SOURCE, "-B", FOLDER], ["cmake", "--build", FOLDER]):
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stdout + done.stderr
-    return FOLDER / "libpjrt_double.so"
+    with built(SOURCE, FOLDER):
+        return FOLDER / "libpjrt_double.so"
 
 
 @dataclass(frozen=True)

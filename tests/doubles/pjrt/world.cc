@@ -124,15 +124,15 @@ int scripted_fault() {
   return 0;
 }
 
-// "left KIND N" for what lives, "calls NAME N", then violations.
+// As tests/doubles/accounts.py reads it.
 std::string report() {
   World& w = world();
   std::unique_lock lock(w.mutex);
   std::ostringstream out;
-  out << "left clients " << w.clients.size() << "\nleft buffers " << w.buffers.size()
-      << "\nleft events " << w.events.size() << "\nleft errors " << w.errors.size()
-      << "\nleft executables " << w.executables.size() << "\nleft loaded " << w.loaded.size()
-      << "\nleft serialized " << w.serialized.size() << "\nexecutions " << w.executions << "\n";
+  out << "clients " << w.clients.size() << "\nbuffers " << w.buffers.size() << "\nevents "
+      << w.events.size() << "\nerrors " << w.errors.size() << "\nexecutables "
+      << w.executables.size() << "\nloaded " << w.loaded.size() << "\nserialized "
+      << w.serialized.size() << "\nruns execute " << w.executions << "\n";
   for (const auto& [name, count] : w.calls) out << "calls " << name << " " << count << "\n";
   for (const std::string& text : w.violations) out << "violation " << text << "\n";
   return out.str();
