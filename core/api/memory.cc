@@ -266,11 +266,11 @@ void write(ApiQueue& q, const Range& to, const void* source) {
 void read(ApiQueue& q, const Range& from, void* destination) {
   Device& device = *q.core->device;
   device.require_alive();
-  if (from.bytes == 0) return;
-  if (device.host_memory) {
+  // A call that had nothing to write may have failed all the same.
+  if (device.host_memory || from.bytes == 0) {
     const auto lock = settle(q, *from.buffer, false);
     require_no_capture(q, "reading a buffer", from.buffer);
-    std::memcpy(destination, from.buffer->host + from.offset, from.bytes);
+    if (from.bytes) std::memcpy(destination, from.buffer->host + from.offset, from.bytes);
     return;
   }
   const bool cell = from.buffer->cell;

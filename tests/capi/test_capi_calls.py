@@ -123,3 +123,10 @@ def test_a_scenario_under_valgrind(build: Build, play: Play, scenario: str) -> N
     # Drivers of others stay closed: what they do in their own memory is not judged here.
     done = play(command, OCL_ICD_VENDORS=str(ROOT / "no-such-folder"))
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+def test_reading_no_bytes_of_what_failed_is_told(
+    build: Build, play: Play, registry: Registry
+) -> None:
+    done = play([build("nothing.c")], registry("mode=async; late_failure=1"))
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
