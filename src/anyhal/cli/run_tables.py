@@ -111,8 +111,8 @@ def who_ran_what(outcome: Outcome) -> None:
         ops = ", ".join(sorted({row["op"] for row in rows}))
         decomposed = sum(row["calls"] for row in rows if row["decomposed"])
         calls = sum(row["calls"] for row in rows)
-        timed = [row["time_ms"] for row in rows if row["time_ms"] is not None]
-        timed = [] if outcome.simulated else timed
+        times = () if outcome.simulated else (row["time_ms"] for row in rows)
+        timed = [time_ms for time_ms in times if time_ms is not None]
         shown = (device, backend, state, ops, f"{decomposed} calls" if decomposed else "none")
         time = f"{sum(timed):.1f}" if timed else _NOT_TIMED
         table.add_row(*cells(*shown, calls, time))

@@ -436,14 +436,7 @@ def _run_elsewhere(
                 f"{native.spec.name}: a graph is being captured on {place}, and copies between"
                 " devices are made at once, not recorded; copy the operands to one device first"
             )
-    moved = [
-        None
-        if a is None
-        else a
-        if a._device_name == where.name
-        else arrays.asarray(a, device=where, constant=a.constant)
-        for a in inputs
-    ]
+    moved = [_brought(a, where) for a in inputs]
     with context.use(device=where):
         variadic = any(a.variadic for a in native.spec.inputs)
         result = native(moved, **given) if variadic else native(*moved, **given)
@@ -458,6 +451,12 @@ def _run_elsewhere(
         for place, r in zip(places, results, strict=True)
     )
     return back if isinstance(result, tuple) else back[0]
+
+
+def _brought(a: Any, where: Device) -> Any:
+    if a is None or a._device_name == where.name:
+        return a
+    return arrays.asarray(a, device=where, constant=a.constant)
 
 
 def _into(place: Any, result: Any) -> Any:

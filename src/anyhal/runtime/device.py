@@ -36,6 +36,7 @@ from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
+from anyhal.runtime.manifest import PluginFiles
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -211,15 +212,19 @@ def _load_found(state: _Loaded, record: BackendRecord) -> None:
     before = len(state.refused)
     if _load(state, record, record.name, {}) or len(state.refused) > before:
         return
-    sentence = f"backend {record.name!r} was loaded and found no device; connect one to use it"
-    if record.manifest is not None and (opens := record.manifest.opens) is not None:
-        sentence = (
-            f"backend {record.name!r} was loaded and found none of the files that it opens; install"
-            " one, such as"
-            f" {opens.packages[0].package}, or name it in {opens.variable}"
-        )
+    sentence = _without_devices(record.name, record.manifest.opens if record.manifest else None)
     absent = not record.asked
     state.refused.append(RefusedBackend(record.name, str(record.path), "devices", sentence, absent))
+
+
+def _without_devices(name: str, opens: PluginFiles | None) -> str:
+    if opens is None:
+        return f"backend {name!r} was loaded and found no device; connect one to use it"
+    known = "".join(f"install {p.package} or " for p in opens.packages[:1])
+    return (
+        f"backend {name!r} was loaded and found none of the files that it opens; {known}name one in"
+        f" {opens.variable}"
+    )
 
 
 def _load(

@@ -56,7 +56,10 @@ class Queue:
             return
         # A device has few, and what was written remembers its queue: they are used again.
         spare = _spare.setdefault(self.device.name, [])
-        self._native = spare.pop() if spare else _core.new_queue(self.device.native)
+        try:
+            self._native = spare.pop()
+        except IndexError:
+            self._native = _core.new_queue(self.device.native)
         self._native.renew()
         weakref.finalize(self, _give_back, self._native, spare).atexit = False
 
