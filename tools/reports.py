@@ -84,6 +84,16 @@ _FAMILIES = (
         (*NATIVE, "src/anyhal", "tests/foreigners", "tests/doubles"),
     ),
     Family(
+        "fuzz",
+        "any bytes as manifest, registry file, handshake, plan records, GGUF header",
+        ("{python}", "tests/fuzz/run.py", "--json", "--seconds", "600"),
+        ("{python}", "tests/fuzz/run.py", "--json", "--seconds", "60"),
+        (
+            *("include", "core", "tests/fuzz", "src/anyhal/runtime/manifest.py"),
+            "src/anyhal/frontends/gguf/reader.py",
+        ),
+    ),
+    Family(
         "opencl_call",
         "a call through the contract against the same OpenCL calls made directly: 5 us at most",
         ("{python}", "benchmarks/opencl_call.py", "--json", "--check"),
