@@ -53,6 +53,7 @@ void set_python_error(const Error& e) noexcept {
   if (!e.stage.empty()) {
     attribute("stage", e.stage.c_str());
     attribute("status", status_name(e.status));
+    if (*e.code) attribute("reason", e.code);
   }
   if (e.status == ANYHAL_STATUS_UNSUPPORTED) attribute("reason", reason_name(e.reason));
   PyErr_SetObject(type, exc);
