@@ -29,7 +29,7 @@ def open_backend(
     is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
     library = str(record.library)
     try:
-        native = _core.load(library, instance, list(given.items()))
+        native = _core.load(library, record.sha256, instance, list(given.items()))
         rows = native.list_devices()
     except HalError as why:
         row = _row_of(why, library, asked)
