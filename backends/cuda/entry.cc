@@ -19,7 +19,9 @@ const char* setting(const anyhal_hello& hello, const char* name) {
   return nullptr;
 }
 
-std::string own_folder() {
+// The core opens a copy of this library, and says where the file lies.
+std::string own_folder(const anyhal_hello& hello) {
+  if (const char* folder = setting(hello, "folder")) return folder;
   Dl_info about = {};
   dladdr(reinterpret_cast<void*>(&own_folder), &about);
   const std::string path = about.dli_fname != nullptr ? about.dli_fname : "";
@@ -60,7 +62,7 @@ void find_cublaslt(const anyhal_hello& hello, Self& self) {
 void find_kernels(const anyhal_hello& hello, Self& self) {
   const char* driver = setting(hello, "driver");
   self.kernels = driver != nullptr ? driver + std::string("/kernels") : "";
-  if (!is_folder(self.kernels.c_str())) self.kernels = own_folder() + "/kernels";
+  if (!is_folder(self.kernels.c_str())) self.kernels = own_folder(hello) + "/kernels";
   self.has_kernels = std::ifstream(self.kernels + "/copy.ptx").good();
   for (const char* file : {"libnvrtc.so.13", "libnvrtc.so.12"})
     if (self.nvrtc == nullptr)

@@ -9,7 +9,7 @@
 #include "core/api/fork.hpp"
 #include "core/api/names.hpp"
 #include "core/api/order.hpp"
-#include "core/api/trust.hpp"
+#include "core/open.hpp"
 #include "core/process.hpp"
 
 namespace hal {
@@ -47,23 +47,18 @@ void require_allowed(const Registered& row) {
            "it is for contract " + row.abi + ", this core loads " + abi + " only; rebuild it");
 }
 
-// A private copy of the file, which is still the one that Python found and trusted. What was hashed
-// is what will be opened: the file is opened once, and the copy is sealed.
-Sealed trusted_copy(const Registered& row) {
+// What to open: a private copy of the file, which is still the one that Python found and trusted.
+std::string copy_of(const Registered& row) {
   try {
-    Sealed copy = seal(open_trusted(row.path, false), row.path.substr(row.path.rfind('/') + 1));
-    if (copy.sha256 != row.sha256)
-      refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_HASH,
-             "its hash " + copy.sha256.substr(0, 16) + " is not the registered " +
-                 row.sha256.substr(0, 16) + ": it was changed; install it again, or trust it" +
-                 kAgain);
-    open_neighbours(copy, row.path);
-    return copy;
+    return trusted_copy(row.path, row.sha256);
   } catch (const NotOpened& e) {
+    if (e.why == NotOpened::kChanged)
+      refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_HASH,
+             e.text + "; install it again, or trust it" + kAgain);
     if (e.why == NotOpened::kUntrusted)
       refuse(row, ANYHAL_STATUS_ABI_MISMATCH, HAL_REASON_UNTRUSTED,
              e.text + "; take that right away (chown, chmod go-w)");
-    if (e.why == NotOpened::kNoRoom)
+    if (e.why == NotOpened::kNoRoom || e.why == NotOpened::kNoMemory)
       refuse(row, ANYHAL_STATUS_OUT_OF_MEMORY, HAL_REASON_NONE, e.text);
     refuse(row, ANYHAL_STATUS_NOT_FOUND, HAL_REASON_NONE, e.text + "; install it" + kAgain);
   }
@@ -104,11 +99,10 @@ void load(ApiBackend& b) {
   b.loading = true;
   try {
     require_allowed(b.row);
-    Sealed copy = trusted_copy(b.row);
-    const std::string name = copy.path();
-    // Open for good: the loader knows libraries by name, and no other may get this one.
-    copy.memory.keep();
-    b.instance = load_instance(b.row.path, b.row.name, b.row.settings, name);
+    auto settings = b.row.settings;
+    settings.emplace_back("folder", b.row.path.substr(0, b.row.path.rfind('/')));
+    b.instance = load_instance(b.row.path, b.row.name, settings, copy_of(b.row));
+    b.instance->asked.back() = 1;
     add_devices(b);
   } catch (const Error& why) {
     b.refusal = why;

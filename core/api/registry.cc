@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "anyhal/hal.h"
-#include "core/api/trust.hpp"
+#include "core/trust.hpp"
 
 namespace hal {
 namespace {

@@ -15,6 +15,7 @@
 #include "core/bindings/scope.hpp"
 #include "core/executor.hpp"
 #include "core/graph.hpp"
+#include "core/open.hpp"
 #include "core/process.hpp"
 
 namespace nb = nanobind;
@@ -53,6 +54,7 @@ void set_python_error(const Error& e) noexcept {
   if (!e.stage.empty()) {
     attribute("stage", e.stage.c_str());
     attribute("status", status_name(e.status));
+    if (*e.code) attribute("reason", e.code);
   }
   if (e.status == ANYHAL_STATUS_UNSUPPORTED) attribute("reason", reason_name(e.reason));
   PyErr_SetObject(type, exc);
@@ -119,12 +121,19 @@ void bind_instances(nb::module_& m) {
           nb::rv_policy::reference);
   m.def(
       "load",
-      [](const std::string& path, const std::string& name,
-         std::vector<std::pair<std::string, std::string>> settings) {
-        return load_instance(path, name, std::move(settings));
+      [](const std::string& path, const std::string& sha256, const std::string& name,
+         std::vector<std::pair<std::string, std::string>> settings,
+         std::vector<std::string> first) {
+        return load_trusted({path, sha256, std::move(first)}, name, std::move(settings));
       },
-      "path"_a, "name"_a, "settings"_a, nb::rv_policy::reference,
-      nb::call_guard<nb::gil_scoped_release>());
+      "path"_a, "sha256"_a, "name"_a, "settings"_a, "first"_a = std::vector<std::string>(),
+      nb::rv_policy::reference, nb::call_guard<nb::gil_scoped_release>());
+  m.def("mapped_libraries", [] {
+    nb::list names;
+    for (const std::string& name : mapped_libraries())
+      names.append(nb::steal(PyUnicode_DecodeFSDefaultAndSize(name.data(), name.size())));
+    return names;
+  });
 }
 
 void bind_devices(nb::module_& m) {

@@ -107,9 +107,13 @@ class HalTimeoutError(HalError, TimeoutError):
 
 
 class NotFoundError(HalError, LookupError):
-    """No device, model, file or setting of that name; the nearest known name is suggested."""
+    """No device, model, file or setting of that name; the nearest known name is suggested.
+
+    `stages` holds the stage that stopped each backend, where a device was looked for.
+    """
 
     code = "not_found"
+    stages: tuple[Any, ...] = ()
 
 
 class CancelledError(HalError, RuntimeError):
@@ -119,15 +123,21 @@ class CancelledError(HalError, RuntimeError):
 
 
 class BackendLoadError(HalError, ImportError):
-    """A backend could not be loaded. `stage` is the loader stage that refused, `path` its file."""
+    """A backend could not be loaded. `stage` is the loader stage that refused, `path` its file,
+    `reason` a code of runtime/stages.py, `hint` what to do; `stages` are all twelve."""
 
     code = "abi_mismatch"
     status = "abi_mismatch"  # what the backend itself answered, where it got as far
 
-    def __init__(self, message: str, stage: str = "open", path: str = "") -> None:
+    def __init__(
+        self, message: str, stage: str = "open", path: str = "", reason: str = "", hint: str = ""
+    ) -> None:
         super().__init__(message)
         self.stage = stage
         self.path = path
+        self.reason = reason
+        self.hint = hint
+        self.stages: tuple[Any, ...] = ()
 
 
 class InternalError(HalError, RuntimeError):

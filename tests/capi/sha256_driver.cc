@@ -6,7 +6,7 @@
 #include <iterator>
 #include <vector>
 
-#include "core/api/sha256.hpp"
+#include "core/sha256.hpp"
 
 int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {

@@ -13,6 +13,7 @@ import pytest
 
 from anyhal.runtime import discovery, manifest, vendor
 from anyhal.runtime.discovery import Root, discover, writable_by_others
+from anyhal.runtime.stages import STAGES
 
 MACHINE = {"x86_64": 62, "aarch64": 183}[platform.machine()]
 OTHER_MACHINE = 245 - MACHINE
@@ -46,7 +47,8 @@ def test_a_backend_walks_all_five_stages(tmp_path: Path) -> None:
     folder = make(tmp_path, "chip")
     record = one(tmp_path)
     assert record.error is None and record.name == "chip" and record.path == folder
-    assert [(s.stage, s.status) for s in record.stages] == [(s, "ok") for s in discovery.STAGES]
+    assert [s.stage for s in record.stages] == list(STAGES)
+    assert [s.status for s in record.stages] == ["ok"] * 5 + ["waiting"] * 7
     assert record.state == "uncertified" and len(record.sha256) == 64
     assert record.library == folder / "libanyhal_chip.so"
 
@@ -99,8 +101,9 @@ def test_a_bad_manifest_is_refused_by_key(tmp_path: Path, text: str, why: str, h
     record = one(tmp_path)
     failed = record.stages[1]
     assert (failed.stage, failed.status) == ("manifest", "failed")
-    assert why in failed.reason and hint in failed.hint, failed
-    assert [s.status for s in record.stages[2:]] == ["skipped"] * 3
+    assert why in failed.detail and hint in failed.hint, failed
+    assert [s.status for s in record.stages[2:]] == ["skipped"] * 10
+    assert failed.code == "bad_manifest"
     assert record.error is not None and "refused at stage manifest" in record.error
 
 
@@ -116,7 +119,7 @@ def test_a_library_that_was_cut_off_is_refused_before_it_is_mapped(tmp_path: Pat
     for name, body in (("whole", whole), ("part", whole[:4096]), ("head", whole[:64])):
         make(tmp_path / name, "chip", body=body)
     assert one(tmp_path / "whole").stages[2].status == "ok"
-    assert "was cut off" in one(tmp_path / "part").stages[2].reason
+    assert "was cut off" in one(tmp_path / "part").stages[2].detail
     assert one(tmp_path / "head").stages[2].status == "ok"  # the loader refuses it unmapped
 
 
@@ -124,7 +127,7 @@ def test_another_machine_and_junk_are_refused_before_code(tmp_path: Path) -> Non
     make(tmp_path / "a", "chip", body=elf(OTHER_MACHINE))
     make(tmp_path / "b", "chip", body=os.urandom(64))
     make(tmp_path / "c", "chip", toml("chip", '[hardware]\nmachine = ["z80"]'))
-    reasons = [one(tmp_path / d).stages[2].reason for d in "abc"]
+    reasons = [one(tmp_path / d).stages[2].detail for d in "abc"]
     assert "it is built for" in reasons[0] and "not an ELF" in reasons[1]
     assert "it is for z80" in reasons[2]
 
@@ -133,7 +136,7 @@ def test_sec_02_folders_that_others_can_write_are_refused(tmp_path: Path) -> Non
     folder = make(tmp_path, "chip")
     tmp_path.chmod(0o777)
     record = one(tmp_path)
-    assert record.failed_stage == "found" and "written by everybody" in record.stages[0].reason
+    assert record.failed_stage == "found" and "written by everybody" in record.stages[0].detail
     tmp_path.chmod(0o755)
     (folder / "libanyhal_chip.so").chmod(0o666)
     assert one(tmp_path).failed_stage == "trust"
@@ -200,7 +203,7 @@ def test_the_same_file_twice_is_one_backend(tmp_path: Path) -> None:
     roots = [Root(tmp_path / "1", "a"), Root(tmp_path / "2", "b")]
     records = discover(roots=roots, hashes={}).backends
     assert records[0].error is None and records[1].failed_stage == "trust"
-    assert "the same file as" in records[1].stages[3].reason
+    assert "the same file as" in records[1].stages[3].detail
 
 
 def test_what_the_build_made_is_self_tested_and_a_changed_byte_is_refused(

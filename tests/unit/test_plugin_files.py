@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anyhal import settings
-from anyhal.runtime import device, vendor
+from anyhal.runtime import opening, vendor
 from anyhal.runtime.manifest import ManifestError, PluginFiles, VendorLibrary, read_manifest
 
 HEAD = """
@@ -83,6 +83,6 @@ def test_entry_points_give_paths_or_say_why_not(
 def test_a_bridge_without_files_says_what_to_do() -> None:
     known = (VendorLibrary("s", "some-plugin", "f.so"), VendorLibrary("s", "another", "g.so"))
     for packages, advice in ((known, "install some-plugin or name one in V"), ((), "name one")):
-        said = device._without_devices("bridge", PluginFiles("s", "V", "", packages))
+        said = opening.without_devices("bridge", PluginFiles("s", "V", "", packages))
         assert f"; {advice}" in said and said.endswith(" in V"), said
-    assert device._without_devices("card", None).endswith("connect one to use it")
+    assert opening.without_devices("card", None).endswith("connect one to use it")

@@ -58,6 +58,8 @@ class RefusedBackend:
     stage: str
     sentence: str
     absent: bool = False
+    reason: str = ""  # the code of the stage (runtime/stages.py)
+    hint: str = ""
 
 
 @dataclass(frozen=True)

@@ -274,6 +274,8 @@ def select(spec: str, facts: Facts, policy: Policy = DEFAULT) -> Selection:
             f"cannot select a device from {spec!r}: " + "; ".join(passed),
             stage=refused.stage,
             path=refused.path,
+            reason=refused.reason,
+            hint=refused.hint,
         )
     raise NotFoundError(
         f"cannot select a device from {spec!r}: {'; '.join(passed)}; searched"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import struct
 import sys
 import threading
@@ -33,10 +34,10 @@ from anyhal.errors import (
 from anyhal.ops import BY_ID
 from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
-from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
+from anyhal.routing.policy import Selection, limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
-from anyhal.runtime.manifest import PluginFiles
+from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -208,46 +209,31 @@ def _load_deferred(name: str | None = None) -> None:
 
 
 def _load_found(state: _Loaded, record: BackendRecord) -> None:
-    """Loads what discovery found; a backend without a device is no error, and is named."""
-    before = len(state.refused)
-    if _load(state, record, record.name, {}) or len(state.refused) > before:
-        return
-    sentence = _without_devices(record.name, record.manifest.opens if record.manifest else None)
-    absent = not record.asked
-    state.refused.append(RefusedBackend(record.name, str(record.path), "devices", sentence, absent))
-
-
-def _without_devices(name: str, opens: PluginFiles | None) -> str:
-    if opens is None:
-        return f"backend {name!r} was loaded and found no device; connect one to use it"
-    known = "".join(f"install {p.package} or " for p in opens.packages[:1])
-    return (
-        f"backend {name!r} was loaded and found none of the files that it opens; {known}name one in"
-        f" {opens.variable}"
-    )
+    """Loads what discovery found; its failure costs only itself."""
+    with contextlib.suppress(BackendLoadError):
+        _load(state, record, record.name, {})
+    row = record.stages.first_failure
+    if row is not None and all(r.name != record.name for r in state.refused):
+        sentence = record.error or f"{row.detail}; {row.hint}"  # it was loaded and has no device
+        state.refused.append(refused(record, record.name, sentence, record.stages))
 
 
 def _load(
     state: _Loaded, record: BackendRecord, instance: str, extra: Mapping[str, str]
 ) -> list[Device]:
-    """Loads one backend; its failure costs only itself."""
+    """Loads one backend. BackendLoadError has the stages; the failure is kept for policy when it is
+    the backend's own."""
+    stages = stages_of(record, instance, extra)
     if record.error is not None:
-        state.refused.append(
-            RefusedBackend(instance, str(record.path), record.failed_stage, record.error)
-        )
-        return []
+        raise load_error(record.error, stages)
+    given = dict(record.settings) | dict(extra)
+    kept = {"cache_dir": _artefact_folder(record.name)} | given
     try:
-        given = dict(record.settings) | dict(extra)
-        kept = {"cache_dir": _artefact_folder(record.name)} | given
-        native = _core.load(str(record.library), instance, list(kept.items()))
-        rows = native.list_devices()
-    except HalError as why:
-        stage = getattr(why, "stage", "devices")
-        # In the contract, not_found at these stages is a missing driver or library of its vendor.
-        missing = stage in ("init", "devices") and getattr(why, "status", why.code) == "not_found"
-        absent = missing and not record.asked and not extra
-        state.refused.append(RefusedBackend(instance, str(record.path), stage, str(why), absent))
-        return []
+        native, rows = open_backend(record, instance, kept, stages, record.asked or bool(extra))
+    except BackendLoadError as why:
+        if stages is record.stages:
+            state.refused.append(refused(record, instance, str(why), stages))
+        raise
     made = []
     fingerprint = fingerprint_of(record.sha256, given)
     equipment = record.manifest is not None and record.manifest.test_equipment
@@ -333,12 +319,7 @@ def load_backend(
                 f"loading backend {name!r}: it was not found in"
                 f" {', '.join(state.discovery.searched)}; check ANYHAL_BACKEND_PATH"
             )
-        before = len(state.refused)
-        made = _load(state, record, instance, given)
-        if len(state.refused) > before:
-            why = state.refused.pop()
-            raise BackendLoadError(why.sentence, stage=why.stage, path=why.path)
-        return made
+        return _load(state, record, instance, given)
 
 
 def facts(every: bool = True) -> Facts:
@@ -407,12 +388,28 @@ def device(name: Device | str | None = None) -> Device:
             best = _best(facts())
         if best is not None:
             return _loaded().devices[best.name]
-        return _loaded().devices[select(_any_spec(), facts()).device.name]
+        return _loaded().devices[_select(_any_spec(), facts()).device.name]
     _show_hidden(name)
     try:
-        return _loaded().devices[select(name, facts(every=False)).device.name]
+        return _loaded().devices[_select(name, facts(every=False)).device.name]
     except NotFoundError:
         require_alive(name)
+        raise
+
+
+def _select(spec: str, known: Facts) -> Selection:
+    """The policy's choice; an error that there is none carries the stages that led to it."""
+    try:
+        return select(spec, known)
+    except (NotFoundError, BackendLoadError) as why:
+        records = _loaded().discovery.backends
+        if isinstance(why, BackendLoadError):
+            chips = {part.partition(":")[0] for part in re.split(r" *\| *", spec)}
+            failed = [r for r in records if r.name in chips and r.stages.first_failure]
+            why.stages = failed[0].stages.rows if failed else ()
+        else:
+            stops = (r.stages.first_failure for r in records)
+            why.stages = tuple(row for row in stops if row is not None)
         raise
 
 
@@ -467,7 +464,7 @@ def _show_hidden(spec: object) -> None:
         record = next((r for r in state.discovery.backends if r.name == chip), None)
         if record is not None and record.hidden:
             with _lock:
-                _load(state, record, chip, {})
+                _load_found(state, record)
 
 
 @typed_call("select_backend")
@@ -478,7 +475,7 @@ def select_backend(spec: str) -> Device:
     NotFoundError; what was passed over is in the message.
     """
     _show_hidden(spec)
-    chosen = _loaded().devices[select(spec, facts(every=False)).device.name]
+    chosen = _loaded().devices[_select(spec, facts(every=False)).device.name]
     context.set_default_device(chosen)
     return chosen
 

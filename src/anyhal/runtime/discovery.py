@@ -23,9 +23,9 @@ from pathlib import Path
 from anyhal import settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
+from anyhal.runtime.stages import ABSENT, FAILED, Stage, Stages
 from anyhal.runtime.vendor import locate_library, plugin_paths
 
-STAGES = ("found", "manifest", "architecture", "trust", "dependencies")
 ENTRY_POINTS = "anyhal.backends"
 SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
 
@@ -37,24 +37,13 @@ _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One loader stage of one backend."""
-
-    stage: str
-    status: str  # "ok", "failed", "skipped"
-    file: str
-    reason: str = ""
-    hint: str = ""
-
-
-@dataclass(frozen=True)
 class BackendRecord:
     """A backend as found on disk. `error` is the sentence of the first stage that failed."""
 
     name: str
     path: Path  # its folder
     origin: str  # what led there
-    stages: tuple[Stage, ...]
+    stages: Stages  # five rows written here, the others by who opens it
     manifest: Manifest | None = None
     library: Path | None = None
     sha256: str = ""
@@ -67,7 +56,8 @@ class BackendRecord:
 
     @property
     def failed_stage(self) -> str:
-        return next((s.stage for s in self.stages if s.status == "failed"), "")
+        first = self.stages.first_failure
+        return first.stage if first is not None else ""
 
 
 @dataclass(frozen=True)
@@ -239,6 +229,17 @@ def _steps(path: Path) -> Iterator[Path]:
     yield at
 
 
+@dataclass(frozen=True)
+class _Stop:
+    """Why a backend goes no further. `absent`: nothing is wrong with it."""
+
+    code: str
+    file: str
+    detail: str
+    hint: str
+    absent: bool = False
+
+
 @dataclass
 class _Walk:
     """One backend on its way through the stages."""
@@ -249,7 +250,7 @@ class _Walk:
     test_script: str | None
     seen_files: dict[tuple[int, int], Path]
     seen_names: dict[str, Path]
-    stages: list[Stage] = field(default_factory=list)
+    stages: Stages = field(default_factory=Stages)
     manifest: Manifest | None = None
     library: Path | None = None
     sha256: str = ""
@@ -259,35 +260,35 @@ class _Walk:
     notes: list[str] = field(default_factory=list)
 
     def record(self) -> BackendRecord:
-        steps: tuple[Callable[[], tuple[str, str, str] | None], ...] = (
-            self._found,
-            self._manifest,
-            self._architecture,
-            self._trust,
-            self._dependencies,
+        steps: tuple[tuple[str, Callable[[], _Stop | None]], ...] = (
+            ("found", self._found),
+            ("manifest", self._manifest),
+            ("architecture", self._architecture),
+            ("trust", self._trust),
+            ("dependencies", self._dependencies),
         )
         error: str | None = None
-        for name, step in zip(STAGES, steps, strict=True):
-            if error is not None:
-                self.stages.append(Stage(name, "skipped", str(self.folder)))
-                continue
+        for name, step in steps:
             try:
-                failure = step()
+                stop = step()
             except OSError as why:
-                failure = (str(why.filename or self.folder), why.strerror or str(why), "repair it")
-            if failure is None:
-                self.stages.append(Stage(name, "ok", str(self.library or self.folder)))
+                file = str(why.filename or self.folder)
+                stop = _Stop("unreadable", file, why.strerror or str(why), "repair it")
+            if stop is None:
+                self.stages.passed(name, str(self.library or self.folder))
                 continue
-            file, reason, hint = failure
-            self.stages.append(Stage(name, "failed", file, reason, hint))
-            error = f"backend {self._name} was refused at stage {name}: {reason} ({file}); {hint}"
+            status = ABSENT if stop.absent else FAILED
+            self.stages.add(Stage(name, status, stop.file, stop.code, stop.detail, stop.hint))
+            said = "is not used here:" if stop.absent else f"was refused at stage {name}:"
+            error = f"backend {self._name} {said} {stop.detail} ({stop.file}); {stop.hint}"
+            break
         if error is None:
             self.seen_names[self._name] = self.folder
         return BackendRecord(
             name=self._name,
             path=self.folder,
             origin=self.root.origin,
-            stages=tuple(self.stages),
+            stages=self.stages,
             manifest=self.manifest,
             library=self.library,
             sha256=self.sha256,
@@ -302,76 +303,86 @@ class _Walk:
     def _name(self) -> str:
         return self.manifest.name if self.manifest else self.folder.name
 
-    # Each stage answers None, or (file, reason, hint) of its failure.
+    # Each stage answers None, or why the backend stops there.
 
-    def _found(self) -> tuple[str, str, str] | None:
+    def _found(self) -> _Stop | None:
         given, self.folder = self.folder, self.folder.resolve(strict=True)
         for path in (given, self.folder / FILE_NAME):
             writer = writable_by_others(path, self.root.strict)
             if not writer:
                 continue
-            return str(self.folder), writer, "take that right away (chmod go-w) or move the folder"
+            hint = "take that right away (chmod go-w) or move the folder"
+            return _Stop("untrusted", str(self.folder), writer, hint)
         return None
 
-    def _manifest(self) -> tuple[str, str, str] | None:
+    def _manifest(self) -> _Stop | None:
         file = self.folder / FILE_NAME
         try:
             self.manifest = read_manifest(file)
         except ManifestError as why:
             reason, _, hint = str(why).rpartition("; ")
-            return str(file), reason, hint
+            return _Stop("bad_manifest", str(file), reason, hint)
         if self.manifest.abi != CONTRACT:
             theirs = f"it is built for draft {self.manifest.abi} of the contract"
             reason = f"{theirs}, this core has {CONTRACT}"
             newer = _version(self.manifest.abi) > _version(CONTRACT)
-            return str(file), reason, f"upgrade the {'core' if newer else 'backend'}"
+            hint = f"upgrade the {'core' if newer else 'backend'}"
+            return _Stop("abi_mismatch", str(file), reason, hint)
         if not (self.folder / self.manifest.library).is_file():
             missing = str(self.folder / self.manifest.library)
-            return missing, "there is no such file", "build it, or install the backend again"
+            hint = "build it, or install the backend again"
+            return _Stop("no_library", missing, "there is no such file", hint)
         other = self.seen_names.get(self.manifest.name)
         if other is not None and other != self.folder:
             reason = f"the name {self.manifest.name!r} is taken by {other}, which was found first"
-            return str(file), reason, "remove one of the two from the search path"
+            hint = "remove one of the two from the search path"
+            return _Stop("name_taken", str(file), reason, hint)
         return None
 
-    def _architecture(self) -> tuple[str, str, str] | None:
+    def _architecture(self) -> _Stop | None:
         assert self.manifest is not None
         here = platform.machine()
         if self.manifest.machines and here not in self.manifest.machines:
             reason = f"it is for {', '.join(self.manifest.machines)}, this machine is {here}"
-            return str(self.folder / FILE_NAME), reason, "install the build for this machine"
+            file = str(self.folder / FILE_NAME)
+            return _Stop("other_machine", file, reason, "install the build for this machine")
         library = self.folder / self.manifest.library
         with library.open("rb") as stream:
             head = stream.read(20)
         if len(head) < 20 or head[:4] != b"\x7fELF":
-            return str(library), "it is not an ELF library", "build it, or install it again"
+            hint = "build it, or install it again"
+            return _Stop("not_elf", str(library), "it is not an ELF library", hint)
         machine = _ELF_MACHINES.get(int.from_bytes(head[18:20], "little"), "another machine")
         if machine != here:
             reason = f"it is built for {machine}, this machine is {here}"
-            return str(library), reason, "install the build for this machine"
+            hint = "install the build for this machine"
+            return _Stop("other_machine", str(library), reason, hint)
         needed, given = _mapped_bytes(library), library.stat().st_size
         if needed > given:
             # The loader would map past the end, and the first touch there ends the process.
             reason = f"it was cut off: its segments need {needed} bytes, {given} are there"
-            return str(library), reason, "build it, or install the backend again"
+            hint = "build it, or install the backend again"
+            return _Stop("cut_off", str(library), reason, hint)
         self.library = library
         return None
 
-    def _trust(self) -> tuple[str, str, str] | None:
+    def _trust(self) -> _Stop | None:
         assert self.manifest is not None and self.library is not None
         library = self.library.resolve(strict=True)
         info = library.stat()
         first = self.seen_files.setdefault((info.st_dev, info.st_ino), library)
         if first != library:
-            return str(library), f"it is the same file as {first}", "remove one of the two"
+            reason = f"it is the same file as {first}"
+            return _Stop("duplicate", str(library), reason, "remove one of the two")
         writer = writable_by_others(self.library, self.root.strict)
         if writer:
-            return str(library), writer, "take that right away (chmod go-w)"
+            hint = "take that right away (chmod go-w)"
+            return _Stop("untrusted", str(library), writer, hint)
         self.library = library
         self.sha256 = hash_of(library)
         return self._against_build(library)
 
-    def _against_build(self, library: Path) -> tuple[str, str, str] | None:
+    def _against_build(self, library: Path) -> _Stop | None:
         """Self-tested is what this build made, in its place and unchanged."""
         try:
             key = library.relative_to(package_folder()).as_posix()
@@ -384,11 +395,11 @@ class _Walk:
             reason = (
                 f"its hash {self.sha256[:16]} is not the build's {expected[:16]}: it was changed"
             )
-            return str(library), reason, "install anyhal again"
+            return _Stop("hash_mismatch", str(library), reason, "install anyhal again")
         self.state = SELF_TESTED
         return None
 
-    def _dependencies(self) -> tuple[str, str, str] | None:
+    def _dependencies(self) -> _Stop | None:
         assert self.manifest is not None
         if self.manifest.test_equipment and self.test_script not in (None, "1"):
             self.given["script"] = str(self.test_script)
@@ -397,7 +408,7 @@ class _Walk:
                 value = settings.setting(variable).read()
             except NotFoundError as unknown:
                 reason, _, hint = str(unknown).rpartition("; ")
-                return str(self.folder / FILE_NAME), reason, hint
+                return _Stop("bad_setting", str(self.folder / FILE_NAME), reason, hint)
             if value is not None:
                 self.given[setting] = str(value)
                 self.asked = True
@@ -411,7 +422,8 @@ class _Walk:
             wanted, _, why = found[-1]
             sentence = wanted.missing or f"{wanted.file} of {wanted.package} is missing"
             if wanted.required:
-                return wanted.file, why, f"pip install {wanted.package!r}"
+                hint = f"pip install {wanted.package!r}"
+                return _Stop("missing_library", wanted.file, why, hint)
             self.notes.append(f"{sentence} ({why})")
         if self.manifest.opens is not None:
             paths, notes = plugin_paths(self.manifest.opens)

@@ -1,6 +1,6 @@
 // One walk from the root, link by link; a sealed copy in memory.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/api/trust.hpp"
+#include "core/trust.hpp"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <vector>
 
-#include "core/api/sha256.hpp"
 #include "core/file_limit.hpp"
+#include "core/sha256.hpp"
 
 namespace hal {
 namespace {
@@ -137,11 +137,15 @@ Sealed seal(const Descriptor& file, const std::string& name) {
   const auto failed = [&](const char* what) {
     throw NotOpened{NotOpened::kMissing, std::string(what) + ": " + std::strerror(errno)};
   };
+  const auto no_memory = [&] {
+    throw NotOpened{NotOpened::kNoMemory,
+                    std::string("there is no memory for a private copy: ") + std::strerror(errno)};
+  };
   // Since Linux 6.3 a system may insist on the flag, before it the flag is unknown.
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   Descriptor memory(memfd_create(name.c_str(), flags | kNoExecSeal));
   if (memory.number() < 0) memory = Descriptor(memfd_create(name.c_str(), flags));
-  if (memory.number() < 0) failed("no memory for a private copy");
+  if (memory.number() < 0) no_memory();
   const FileLimitSignal guard;
   Sha256 hash;
   std::vector<uint8_t> piece(1 << 16);
@@ -160,7 +164,7 @@ Sealed seal(const Descriptor& file, const std::string& name) {
         throw NotOpened{NotOpened::kNoRoom,
                         "its private copy in memory is larger than this process may write; raise "
                         "the limit of file sizes (ulimit -f)"};
-      if (written < 0 && errno != EINTR) failed("no memory for a private copy");
+      if (written < 0 && errno != EINTR) no_memory();
       done += written > 0 ? written : 0;
     }
   }

@@ -27,7 +27,13 @@ class Descriptor {
 
 // Why a file was not opened, as a part of a sentence.
 struct NotOpened {
-  enum Why { kMissing, kUntrusted, kNoRoom } why;
+  enum Why {
+    kMissing,
+    kUntrusted,
+    kChanged,   // it is not what was hashed before
+    kNoMemory,  // for a private copy
+    kNoRoom,    // the copy is larger than this process may write
+  } why;
   std::string text;
 };
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/api/trust.hpp"
+#include "core/trust.hpp"
 
 namespace hal {
 namespace {

@@ -1,6 +1,6 @@
 // Names and steps are those of FIPS 180-4, sections 4.1.2, 5.1.1 and 6.2.2.
 // SPDX-License-Identifier: Apache-2.0
-#include "core/api/sha256.hpp"
+#include "core/sha256.hpp"
 
 #include <bit>
 #include <cstdio>

@@ -1,0 +1,105 @@
+"""From a backend that discovery found to an instance that lists devices: the last seven stages.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anyhal import _core
+from anyhal.errors import BackendLoadError, HalError
+from anyhal.routing.facts import RefusedBackend
+from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord
+from anyhal.runtime.manifest import PluginFiles
+from anyhal.runtime.stages import ABSENT, CODE_OF_STAGE, FAILED, STAGES, WAITING, Stage, Stages
+
+
+def stages_of(record: BackendRecord, instance: str, extra: Mapping[str, str]) -> Stages:
+    """The backend's own list; a copy for one more instance, whose failure is not the backend's."""
+    if instance == record.name and not extra:
+        return record.stages
+    return Stages(row for row in record.stages if row.status not in (WAITING, "skipped"))
+
+
+def open_backend(
+    record: BackendRecord, instance: str, given: Mapping[str, str], stages: Stages, asked: bool
+) -> tuple[Any, list[dict[str, Any]]]:
+    """The instance, and the rows of the devices it lists. Raises BackendLoadError; what happened
+    is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
+    library = str(record.library)
+    try:
+        native = _core.load(library, record.sha256, instance, list(given.items()))
+        rows = native.list_devices()
+    except HalError as why:
+        row = _row_of(why, library, asked)
+        stages.passed_before(row.stage, library)
+        stages.add(row)
+        raise load_error(str(why), stages) from None
+    stages.passed_before("devices", library)
+    if not rows:
+        sentence = without_devices(record.name, record.manifest.opens if record.manifest else None)
+        detail, _, hint = sentence.rpartition("; ")
+        status = FAILED if asked else ABSENT
+        row = Stage("devices", status, library, "no_device", detail, hint)
+        stages.add(row)
+        return native, []
+    stages.passed("devices", library, ", ".join(str(row["name"]) for row in rows))
+    stages.add(gate(record.state, library))
+    return native, rows
+
+
+def gate(state: str, library: str) -> Stage:
+    """Whether it may be chosen unnamed."""
+    if state != UNCERTIFIED:
+        return Stage("gate", "ok", library, detail=state)
+    detail = "it is uncertified: nobody vouches for it"
+    hint = "name its device, or allow it: allow_uncertified"
+    return Stage("gate", WAITING, library, "uncertified", detail, hint)
+
+
+def refused(record: BackendRecord, instance: str, sentence: str, stages: Stages) -> RefusedBackend:
+    """What policy is told of a backend that gave no device."""
+    row = stages.first_failure
+    assert row is not None
+    absent = row.status == ABSENT
+    return RefusedBackend(
+        instance, str(record.path), row.stage, sentence, absent, row.code, row.hint
+    )
+
+
+def load_error(sentence: str, stages: Stages) -> BackendLoadError:
+    """The error of a backend that `stages` say was stopped."""
+    row = stages.first_failure
+    assert row is not None
+    error = BackendLoadError(sentence, row.stage, row.file, row.code, row.hint)
+    error.stages = stages.rows
+    return error
+
+
+def _row_of(why: HalError, library: str, asked: bool) -> Stage:
+    stage = getattr(why, "stage", "devices")
+    stage = stage if stage in STAGES else "devices"
+    # In the contract, not_found at these stages is a missing driver or library of its vendor.
+    missing = stage in ("init", "devices") and getattr(why, "status", why.code) == "not_found"
+    code = getattr(why, "reason", "") or CODE_OF_STAGE[stage]
+    detail, _, hint = str(why).rpartition("; ")
+    detail = detail.partition(f"{library}: ")[2] or detail or str(why)
+    return Stage(
+        stage,
+        ABSENT if missing and not asked else FAILED,
+        library,
+        "driver_absent" if missing else code,
+        detail,
+        hint if detail != str(why) else "",
+    )
+
+
+def without_devices(name: str, opens: PluginFiles | None) -> str:
+    if opens is None:
+        return f"backend {name!r} was loaded and found no device; connect one to use it"
+    known = "".join(f"install {p.package} or " for p in opens.packages[:1])
+    return (
+        f"backend {name!r} was loaded and found none of the files that it opens; {known}name one in"
+        f" {opens.variable}"
+    )

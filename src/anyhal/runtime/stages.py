@@ -1,0 +1,183 @@
+"""The twelve stages between a folder and a usable device, and the record that a backend leaves.
+SPDX-License-Identifier: Apache-2.0
+
+Each backend has one `Stages`. Discovery writes the first five rows, opening the others; the first
+failure is kept for ever, whatever is tried afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, overload
+
+# From the first question to the last one: design/abi.md, "Loading".
+STAGES = (
+    "found",
+    "manifest",
+    "architecture",
+    "trust",
+    "dependencies",
+    "open",
+    "entry",
+    "negotiate",
+    "fingerprint",
+    "init",
+    "devices",
+    "gate",
+)
+OK, FAILED, ABSENT, SKIPPED, WAITING = STATUSES = ("ok", "failed", "absent", "skipped", "waiting")
+
+# Why a stage did not pass: code -> what it means. docs/reference/errors.md prints this table.
+CODES = {
+    # found
+    "unreadable": "a file or folder cannot be read",
+    "untrusted": "others can write the file or a folder on its way, or own it",
+    # manifest
+    "bad_manifest": "backend.toml is not TOML, or a key of it is missing, unknown or of wrong form",
+    "abi_mismatch": "backend and core have no version of the contract in common",
+    "no_library": "the library that the manifest names is not beside it",
+    "name_taken": "another backend of that name was found first",
+    # architecture
+    "other_machine": "it is built for another processor architecture",
+    "not_elf": "the library is no ELF file",
+    "cut_off": "the library's file is shorter than its own table of contents says",
+    # trust
+    "duplicate": "the same library, by path, file or build id, was found before",
+    "hash_mismatch": "the library is not, byte by byte, what was built or looked at before",
+    "symbols": "the library does not export exactly the one symbol of the contract",
+    # dependencies
+    "hardware_absent": "the hardware that the manifest asks for is not on this machine",
+    "driver_too_old": "the driver is older than the backend needs",
+    "glibc_too_old": "the library is built for a newer C library than this system has",
+    "missing_library": "a library that it needs is not on this machine",
+    "library_version": "a library that it needs is here in a version that does not fit",
+    "mixed_roots": "parts of one vendor stack would come from different folders",
+    "second_copy": "another copy of a library that it needs is in the process already",
+    "bad_setting": "the manifest names a setting that does not exist",
+    # open
+    "open_failed": "the system's loader refused the library",
+    "no_memory": "there is no memory for the private copy that is opened",
+    "file_limit": "the private copy is larger than this process may write (ulimit -f)",
+    # entry
+    "no_entry": "the library does not export the entry function of the contract",
+    # fingerprint
+    "bad_table": "its function table lacks a required slot, or its layout is not the contract's",
+    # init
+    "init_failed": "the backend did not start, for a reason of its own",
+    "driver_absent": "the backend found no driver or library of its vendor",
+    # devices
+    "no_device": "the backend started and lists no device",
+    "devices_failed": "the backend failed while it listed its devices",
+    # gate
+    "uncertified": "nobody vouches for it: it is used only when it is named",
+    "deferred": "it waits until somebody names it or lists devices",
+    "hidden": "it is test equipment that nobody asked for",
+    # the probe, a child process in which a stranger's library is opened first
+    "probe_crashed": "the library ended its probe by a signal",
+    "probe_timeout": "the library did not answer its probe in time",
+    "probe_state": "the library changed the state of the process that opened it",
+}
+
+# What a refusal of the core means where the core says no code of its own.
+CODE_OF_STAGE = {
+    "trust": "hash_mismatch",
+    "dependencies": "missing_library",
+    "open": "open_failed",
+    "entry": "no_entry",
+    "negotiate": "abi_mismatch",
+    "fingerprint": "bad_table",
+    "init": "init_failed",
+    "devices": "devices_failed",
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row of the record. `code` is a key of CODES, "" where the stage passed; `detail` says why
+    in words, `hint` what to do."""
+
+    stage: str
+    status: str
+    file: str
+    code: str = ""
+    detail: str = ""
+    hint: str = ""
+
+    def __post_init__(self) -> None:
+        assert self.stage in STAGES and self.status in STATUSES, self
+        assert not self.code or self.code in CODES, self
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the backend went no further."""
+        return self.status in (FAILED, ABSENT)
+
+
+class Stages(Sequence[Stage]):
+    """What is known of one backend so far: always twelve rows, in order.
+
+    A row that was not reached is "skipped" behind one that stopped the backend, else "waiting".
+    """
+
+    def __init__(self, rows: Iterable[Stage] = ()) -> None:
+        self._rows: list[Stage] = []
+        self._first: Stage | None = None
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Stage) -> None:
+        """Takes the outcome of a stage, in place of what was known of it. A later attempt never
+        replaces the first failure."""
+        if self._first is not None and self._first.status == FAILED:
+            return
+        self._rows = [known for known in self._rows if known.stage != row.stage]
+        self._rows.append(row)
+        if row.stopped or (self._first is not None and self._first.stage == row.stage):
+            self._first = row if row.stopped else None
+
+    def passed(self, stage: str, file: str, detail: str = "") -> None:
+        self.add(Stage(stage, OK, file, detail=detail))
+
+    def passed_before(self, stage: str, file: str) -> None:
+        """Every stage from "open" to the one before `stage` passed."""
+        for name in STAGES[STAGES.index("open") : STAGES.index(stage)]:
+            self.passed(name, file)
+
+    @property
+    def first_failure(self) -> Stage | None:
+        """The row that stopped the backend."""
+        return self._first
+
+    @property
+    def rows(self) -> tuple[Stage, ...]:
+        known = {row.stage: row for row in self._rows}
+        rest = SKIPPED if self._first is not None else WAITING
+        file = self._rows[-1].file if self._rows else ""
+        return tuple(known.get(name) or Stage(name, rest, file) for name in STAGES)
+
+    def document(self) -> list[dict[str, Any]]:
+        """The rows as JSON has them."""
+        return [asdict(row) for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(STAGES)
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Stage: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Stage, ...]: ...
+    def __getitem__(self, at: int | slice) -> Stage | tuple[Stage, ...]:
+        return self.rows[at]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stages) and self.rows == other.rows
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        stop = self._first
+        return f"Stages({f'{stop.stage}: {stop.code}' if stop else 'no failure'})"
