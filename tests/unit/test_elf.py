@@ -108,7 +108,7 @@ def test_a_descriptor_is_read_where_it_stands(library: Path) -> None:
 
 
 def test_without_section_headers_all_is_still_read(library: Path, tmp_path: Path) -> None:
-    """What strips or packs a library may take them away; the loader needs none, so neither do we."""
+    """What packs a library may take them away; the loader needs none, so neither do we."""
     data = bytearray(library.read_bytes())
     struct.pack_into("<Q", data, 40, 0)
     struct.pack_into("<HHH", data, 58, 64, 0, 0)

@@ -1,8 +1,8 @@
 """Reads what an ELF library says of itself, before anything opens it.
 SPDX-License-Identifier: Apache-2.0
 
-Machine, dependencies, build id, the versions of other libraries' symbols that it needs, and what it
-exports. Everything is found through the program headers, as the loader finds it; section headers are
+Machine, dependencies, build id, the versions of other libraries' symbols that it needs, and what
+it exports. All is found through the program headers, as the loader finds it; section headers are
 neither needed nor believed. The file may be cut off or hostile: every offset, count and string is
 checked against what is there, and nothing is read or kept without a limit.
 
@@ -318,6 +318,7 @@ def _symbol_count(dynamic: _Dynamic) -> int:
     if not table:
         return 0
     head = dynamic.segments.read(table, 16, "table of hashes")
+    first: int
     buckets, first, filters, _ = struct.unpack("<IIII", head)
     start = table + 16 + filters * 8
     heads = dynamic.segments.read(start, buckets * 4, "table of hashes")
@@ -325,10 +326,10 @@ def _symbol_count(dynamic: _Dynamic) -> int:
     if last < first:
         return first  # imports only
     chain = start + buckets * 4
-    for last in range(last, last + _LONGEST_CHAIN):  # its chain ends with an odd entry
-        entry = dynamic.segments.read(chain + (last - first) * 4, 4, "table of hashes")
+    for at in range(last, last + _LONGEST_CHAIN):  # its chain ends with an odd entry
+        entry = dynamic.segments.read(chain + (at - first) * 4, 4, "table of hashes")
         if entry[0] & 1:
-            return last + 1
+            return at + 1
     raise ElfError("malformed", "its table of hashes has no end")
 
 
