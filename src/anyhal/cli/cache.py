@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from anyhal.cli.terminal import cells, escape, printable
 from anyhal.errors import InvalidArgumentError
-from anyhal.runtime.kept import PARTS, Content, Part, clear, content
-from anyhal.runtime.kept import part as part_named
 from anyhal.settings import cache_folder
+
+if TYPE_CHECKING:
+    from anyhal.runtime.kept import Content, Part
 
 ALL = "all"
 
@@ -28,12 +29,14 @@ def cache(
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Show what is kept on disk between runs, or clear it; all of it can be made again."""
+    from anyhal.runtime.kept import PARTS, clear, content, part
+
     if not clear_:
         if yes:
             raise typer.BadParameter("--yes goes with --clear")
         _show([content(row) for row in PARTS], json_, [])
         return
-    rows = list(PARTS) if ALL in clear_ else list(dict.fromkeys(map(part_named, clear_)))
+    rows = list(PARTS) if ALL in clear_ else list(dict.fromkeys(map(part, clear_)))
     before = [content(row) for row in rows]
     if not yes and any(found.files for found in before) and not _agreed(before):
         raise typer.Abort
