@@ -162,7 +162,7 @@ def enqueue_native(
             f"native work on {on.name}: a graph is being captured on this queue, and a callback"
             " cannot be replayed; end the graph first, or load a kernel"
         )
-    raised: list[Exception] = []
+    raised: list[BaseException] = []
 
     def call(number: int, handle: int, operands: list[int]) -> int:
         try:
@@ -172,7 +172,7 @@ def enqueue_native(
             ]
             callback(NativeWork(_TYPES.get(number, str(number)), handle, tuple(shown)))
         except BaseException as why:
-            raised.append(why)  # type: ignore[arg-type]
+            raised.append(why)
             return _EXECUTION_FAILED
         return 0
 
@@ -183,8 +183,8 @@ def enqueue_native(
     except HalError:
         if not raised:
             raise
-        if not isinstance(raised[0], Exception):
-            raise raised[0] from None  # an interrupt stays one
+        if isinstance(raised[0], HalError) or not isinstance(raised[0], Exception):
+            raise raised[0] from None  # typed already, or an interrupt
         raise ExecutionFailedError(
             f"native work on {on.name}: the callback raised {type(raised[0]).__name__}"
             f" ({raised[0]}); what it wrote until then does not count, correct it and call again"
