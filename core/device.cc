@@ -5,6 +5,7 @@
 #include <mutex>
 #include <new>
 
+#include "core/kernel.hpp"
 #include "core/queue.hpp"
 
 namespace hal {
@@ -88,10 +89,10 @@ void Device::lose(const std::string& text) {
   for (Queue* q : queues()) q->update_plain();  // the general path answers for it
 }
 
-void Device::bury_plan(anyhal_plan* plan) {
+void Device::bury_plan(anyhal_plan* plan, Module* module) {
   std::unique_lock ordered(order, std::defer_lock);
   if (!synchronous) ordered.lock();
-  Buried one{plan, {}};
+  Buried one{plan, module, {}};
   if (!synchronous && !lost)
     for (Queue* q : queues())
       if (q->completed.load() < q->submitted) one.uses.push_back({q, q->submitted});
@@ -105,20 +106,21 @@ void Device::bury_plan(anyhal_plan* plan) {
 void Device::collect_plans() {
   std::unique_lock ordered(order, std::defer_lock);
   if (!synchronous) ordered.lock();
-  std::vector<anyhal_plan*> ready;
+  std::vector<Buried> ready;
   {
     std::lock_guard guard(buried_lock);
     std::erase_if(buried, [&](const Buried& b) {
       for (const Use& use : b.uses)
         if (!lost && !use.queue->reached(use.value)) return false;
-      ready.push_back(b.plan);
+      ready.push_back({b.plan, b.module, {}});
       return true;
     });
   }
-  for (anyhal_plan* plan : ready) {
+  for (const Buried& b : ready) {
     ErrorRecord error;
-    table->release(instance->reply.self, ANYHAL_OBJECT_PLAN, reinterpret_cast<uint64_t>(plan),
+    table->release(instance->reply.self, ANYHAL_OBJECT_PLAN, reinterpret_cast<uint64_t>(b.plan),
                    lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);
+    release(b.module);
   }
 }
 

@@ -14,6 +14,7 @@
 namespace hal {
 
 struct Queue;
+struct Module;
 
 // What the core can count about a device. Relaxed: they are statistics.
 struct Counters {
@@ -44,6 +45,7 @@ struct HAL_API Device {
   Queue* queue = nullptr;  // the default one
   struct Buried {
     anyhal_plan* plan;
+    Module* module;  // whose kernel it runs, released after it; or null
     std::vector<Use> uses;
   };
   // Every queue made so far; none is ever destroyed.
@@ -62,7 +64,7 @@ struct HAL_API Device {
   void lose(const anyhal_error& error);
   void require_alive() const;
   // Releases a plan once no queued call can still need it; collects what waits for that.
-  void bury_plan(anyhal_plan* plan);
+  void bury_plan(anyhal_plan* plan, Module* module = nullptr);
   void collect_plans();
   // One of the contract's texts or numbers; empty where the slot is absent or refuses.
   std::vector<uint8_t> query(uint32_t key, uint64_t argument = 0) const;

@@ -22,11 +22,11 @@ void order(const Plan& plan, const Operand* operands, Queue& queue) {
     {
       std::lock_guard guard(b->uses);
       written = b->written;
-      if (i >= plan.input_count) read = b->read;
+      if (plan.writes >> i & 1) read = b->read;
     }
     if (written.queue) {
       if (written.queue != &queue) queue.wait_for(*written.queue, written.value);
-      if (i < plan.input_count) written.queue->require_good(written.value);
+      if (plan.reads >> i & 1) written.queue->require_good(written.value);
     }
     for (const Use& use : read)
       if (use.queue != &queue) queue.wait_for(*use.queue, use.value);
@@ -38,7 +38,7 @@ void stamp(const Plan& plan, const Operand* operands, Queue& queue, uint64_t val
     Buffer* b = operands[i].buffer;
     if (!b) continue;
     std::lock_guard guard(b->uses);
-    if (i >= plan.input_count) {
+    if (plan.writes >> i & 1) {
       b->written = {&queue, value};
       b->read.clear();
       continue;
@@ -249,7 +249,7 @@ void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t b
   if (bytes == 0) return;
   device.counters.copies.fetch_add(1, std::memory_order_relaxed);
   Plan shape;  // only its operand counts matter to order() and stamp()
-  shape.operand_count = 2, shape.input_count = 1;
+  shape.set_counts(2, 1);
   const Operand operands[2] = {from, to};
   std::unique_lock ordered(device.order, std::defer_lock);  // as for a call
   if (!device.synchronous) ordered.lock(), order(shape, operands, queue);
@@ -297,20 +297,22 @@ struct Answered {
 };
 
 anyhal_status enqueue_native(Queue& queue, Answered& answered, const Operand* operands,
-                             const bool* written, uint32_t count, anyhal_error* error) {
+                             const Plan& shape, anyhal_error* error) {
   Device& device = *queue.device;
+  const uint32_t count = shape.operand_count;
   if (device.instance->has_queue_native) {
     anyhal_native_operand native[kMaxOperands];
     for (uint32_t i = 0; i < count; ++i)
       native[i] = {ref_of(device, operands[i]),
-                   uint32_t(ANYHAL_ACCESS_READ | (written[i] ? ANYHAL_ACCESS_WRITE : 0)), 0};
+                   (shape.reads >> i & 1) * ANYHAL_ACCESS_READ |
+                       (shape.writes >> i & 1) * ANYHAL_ACCESS_WRITE,
+                   0};
     return device.table->queue_native(queue.handle, Answered::call, &answered, native, count,
                                       error);
   }
   if (!device.synchronous || !device.host_memory) return ANYHAL_STATUS_UNSUPPORTED;
   uint64_t addresses[kMaxOperands];
-  for (uint32_t i = 0; i < count; ++i)
-    addresses[i] = reinterpret_cast<uint64_t>(operands[i].buffer->host);
+  for (uint32_t i = 0; i < count; ++i) addresses[i] = host_address(operands[i]);
   const anyhal_native_queue native = {sizeof(native), ANYHAL_NATIVE_HOST, 0, addresses, count, 0};
   return Answered::call(&answered, &native);
 }
@@ -318,18 +320,13 @@ anyhal_status enqueue_native(Queue& queue, Answered& answered, const Operand* op
 }  // namespace
 
 void run_native(Queue& queue, anyhal_native_fn callback, void* argument, const Operand* operands,
-                const bool* written, uint32_t count) {
+                uint32_t reads, uint32_t writes, uint32_t count) {
   Device& device = *queue.device;
   device.require_alive();
-  Plan shape;  // only its operand counts matter to order() and stamp()
-  Operand sorted[kMaxOperands];
-  for (const bool output : {false, true}) {
-    for (uint32_t i = 0; i < count; ++i)
-      if (written[i] == output) sorted[shape.operand_count++] = operands[i];
-    if (!output) shape.input_count = shape.operand_count;
-  }
+  Plan shape;  // only its operands matter to order() and stamp()
+  shape.operand_count = count, shape.reads = reads, shape.writes = writes;
   if (!device.synchronous) {
-    order(shape, sorted, queue);
+    order(shape, operands, queue);
     hold_depth(queue);
   }
   // The lock cannot be held, since the callback may call on this queue: who comes later finds the
@@ -347,7 +344,12 @@ void run_native(Queue& queue, anyhal_native_fn callback, void* argument, const O
   anyhal_status status;
   {
     const Aside aside(queue);
-    status = enqueue_native(queue, answered, operands, written, count, error);
+    status = enqueue_native(queue, answered, operands, shape, error);
+    if (status == ANYHAL_STATUS_EXECUTION_FAILED && !answered.called && !device.synchronous) {
+      queue.bury();  // an earlier call killed it: as for a call
+      order(shape, operands, queue);
+      status = enqueue_native(queue, answered, operands, shape, error);
+    }
   }
   const std::string what = "native work on " + device.name;
   if (answered.called && answered.own != ANYHAL_STATUS_OK)
@@ -362,7 +364,7 @@ void run_native(Queue& queue, anyhal_native_fn callback, void* argument, const O
     value = queue.accept();
     if (device.synchronous) queue.completed.store(value);
   }
-  if (!device.synchronous) stamp(shape, sorted, queue, value);
+  if (!device.synchronous) stamp(shape, operands, queue, value);
 }
 
 // ---- receipts

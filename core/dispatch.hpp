@@ -11,20 +11,26 @@
 namespace hal {
 
 // An operand of a call. `data`: an address on devices with an address block, else an offset into
-// the buffer's block. Absent: both zero.
+// the buffer's block. Absent: both zero. A value of a user's kernel: no buffer, its bytes.
 struct Operand {
   uint64_t data = 0;
   Buffer* buffer = nullptr;
 };
 
 inline anyhal_ref ref_of(const Device& device, const Operand& o) {
-  if (!o.buffer) return {0, 0};
+  if (!o.buffer) return {o.data, 0};
   return {device.address_block ? device.address_block : o.buffer->memory, o.data};
 }
 
 // Where a buffer's first byte is, as Operand::data.
 inline uint64_t data_of(const Buffer& b) {
   return b.device->address_block ? reinterpret_cast<uint64_t>(b.host) : b.offset;
+}
+
+// Where the host finds it, on a device whose memory the host addresses.
+inline uint64_t host_address(const Operand& o) {
+  const Buffer& b = *o.buffer;
+  return b.device->address_block ? o.data : reinterpret_cast<uint64_t>(b.host) + o.data - b.offset;
 }
 
 // The general path; throws Error. While the queue captures, records instead of running.
@@ -66,12 +72,12 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
 // Bytes from one buffer to another of the same device, queued.
 HAL_API void copy_bytes(Queue& queue, const Operand& to, const Operand& from, uint64_t bytes);
 
-// Work of the caller's own among a queue's calls: `operands` are what it touches, `written` says
-// which of them it writes. The callback runs before return and under no lock of the queue, which
+// Work of the caller's own among a queue's calls: `operands` are what it touches, bit i of `reads`
+// and `writes` says how. The callback runs before return and under no lock of the queue, which
 // takes the general path meanwhile. Where the backend has no native queue and computes in host
 // memory, the callback is the work itself.
 HAL_API void run_native(Queue& queue, anyhal_native_fn callback, void* argument,
-                        const Operand* operands, const bool* written, uint32_t count);
+                        const Operand* operands, uint32_t reads, uint32_t writes, uint32_t count);
 
 // ---- receipts
 

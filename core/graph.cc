@@ -82,7 +82,7 @@ void Graph::record(Plan& plan, const Operand* operands) {
     operands_.push_back(operands[i]);
     Buffer* buffer = operands[i].buffer;  // null: absent, or without elements
     hold(buffer);
-    if (!buffer || i < plan.input_count) continue;
+    if (!buffer || !(plan.writes >> i & 1)) continue;
     if (buffer->purpose == ANYHAL_PURPOSE_ARENA) buffer->unwritten = !launched_;
     written_.push_back(buffer);
     buffer->captured.fetch_add(1, std::memory_order_relaxed);

@@ -127,7 +127,7 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
   device.counters.plans_prepared.fetch_add(1, std::memory_order_relaxed);
   auto* plan = new Plan;
   plan->device = &device, plan->handle = handle, plan->enqueue = device.table->op_enqueue;
-  plan->operand_count = uint32_t(desc.operands.size()), plan->input_count = desc.input_count;
+  plan->set_counts(uint32_t(desc.operands.size()), desc.input_count);
   plan->op = desc.op, plan->called = desc.name;
   plan->workspace_bytes = prepared->workspace_bytes;
   plan->packs.assign(prepared->packs, prepared->packs + prepared->pack_count);
@@ -148,7 +148,7 @@ Plan* make_composite(Device& device, uint32_t operand_count, uint32_t input_coun
   for (Buffer* b : parts.constants) wait_idle(*b, false);
   auto* plan = new Plan;
   plan->device = &device;
-  plan->operand_count = operand_count, plan->input_count = input_count;
+  plan->set_counts(operand_count, input_count);
   plan->composite = std::make_unique<Composite>(std::move(parts));
   for (const Buffer* b : plan->composite->constants) plan->constant_bytes += b->bytes;
   return track_plan(plan);
@@ -165,7 +165,7 @@ void release(Plan* plan) {
     for (Node& node : plan->composite->nodes) release(node.plan);
     for (Buffer* b : plan->composite->constants) release(b);
   }
-  if (plan->handle) plan->device->bury_plan(plan->handle);
+  if (plan->handle) plan->device->bury_plan(plan->handle, plan->module);
   for (const Spec* spec : plan->out_specs)
     if (spec) spec->release();
   delete plan;

@@ -46,6 +46,7 @@ struct Verdict {
 };
 
 struct Plan;
+struct Module;
 
 // Where a composite's call finds an operand.
 struct NodeRef {
@@ -76,6 +77,8 @@ struct HAL_API Plan {
                            anyhal_error*) = nullptr;
   uint32_t operand_count = 0;
   uint32_t input_count = 0;
+  uint32_t reads = 0, writes = 0;  // bit i: operand i is
+  Module* module = nullptr;        // of a user's kernel; retained
   // Of the outputs when the core allocates them; null: one that the caller did not ask for.
   const Spec* out_specs[kMaxOutputs] = {};  // retained
   bool simple = false;       // no packs, workspace or composite: the short path applies
@@ -97,6 +100,11 @@ struct HAL_API Plan {
   std::atomic<uint64_t> calls{0}, time_ns{0};
 
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
+  // Inputs are read, outputs written.
+  void set_counts(uint32_t operands, uint32_t inputs) {
+    operand_count = operands, input_count = inputs;
+    reads = (1u << inputs) - 1, writes = ((1u << operands) - 1) & ~reads;
+  }
 };
 HAL_API void release(Plan* plan);
 // Gives a plan its id and makes it known to retained_plans().

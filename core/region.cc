@@ -163,7 +163,7 @@ Plan* adopt(Device& device, const Listing& list, anyhal_plan* handle,
             const anyhal_prepared& prepared, const char* form) {
   auto* plan = new Plan;
   plan->device = &device, plan->handle = handle, plan->enqueue = device.table->op_enqueue;
-  plan->operand_count = uint32_t(list.bindings().size()), plan->input_count = list.read_only();
+  plan->set_counts(uint32_t(list.bindings().size()), list.read_only());
   plan->workspace_bytes = prepared.workspace_bytes;
   plan->op_name = "graph", plan->called = std::string("the graph (") + form + ")";
   plan->kernel = prepared.kernel ? prepared.kernel : "";

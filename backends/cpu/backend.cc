@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "anyhal/sdk/guard.hpp"
+#include "anyhal/sdk/host_kernel.hpp"
+#include "anyhal/sdk/kernel_limits.h"
 #include "anyhal/sdk/view.hpp"
 #include "conditions.h"
 #include "isa.h"
@@ -30,6 +32,11 @@ struct anyhal_self {
 
 struct anyhal_device {
   anyhal_self* self;
+};
+
+struct anyhal_module {
+  const anyhal_services* services;
+  hal::sdk::HostModule code;
 };
 
 struct anyhal_plan {
@@ -286,6 +293,9 @@ anyhal_status release(anyhal_self*, uint32_t kind, uint64_t object, uint32_t fla
       delete plan;
       break;
     }
+    case ANYHAL_OBJECT_MODULE:
+      delete reinterpret_cast<anyhal_module*>(object);
+      break;
     default:
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
                   "object kind %u is never made here; pass what this backend made", kind);
@@ -338,6 +348,72 @@ anyhal_status constant_pack(anyhal_queue*, anyhal_plan* plan, uint32_t operand, 
   return ANYHAL_STATUS_OK;
 }
 
+anyhal_status module_load(anyhal_device* device, const anyhal_payload* payload,
+                          anyhal_module** out_module, anyhal_error* error) {
+  return sdk::guard(error, [&] {
+    *out_module = new anyhal_module{device->self->services, sdk::load_host_module(*payload)};
+    return ANYHAL_STATUS_OK;
+  });
+}
+
+// What a plan of a user's kernel keeps.
+struct UserKernel {
+  const anyhal_services* services;
+  sdk::HostKernel kernel;
+
+  static anyhal_status run(const Plan& plan, char* const* data, char*, anyhal_error* error) {
+    const auto& user = *static_cast<const UserKernel*>(plan.library_state);
+    return user.kernel.run(*user.services, data, error);
+  }
+  static void end(void* self) { delete static_cast<UserKernel*>(self); }
+};
+
+anyhal_status kernel_prepare(anyhal_module* module, const char* entry,
+                             const anyhal_signature* signature, anyhal_plan** out_plan,
+                             const anyhal_prepared** out_prepared, anyhal_error* error) {
+  return sdk::guard(error, [&] {
+    if (signature->operand_count > kOperandsMax)
+      return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0, "a kernel has at most %u operands",
+                  kOperandsMax);
+    auto plan = std::make_unique<anyhal_plan>();
+    auto* user = new UserKernel{module->services, {module->code, entry, *signature}};
+    plan->plan.library_state = user;
+    plan->plan.end_library_state = UserKernel::end;
+    plan->plan.run = UserKernel::run;
+    plan->plan.kernel = user->kernel.name();
+    plan->plan.library = "";
+    plan->plan.operand_count = signature->operand_count;
+    for (uint32_t i = 0; i < signature->parameter_count; ++i)
+      plan->inline_mask |= uint64_t{1} << (signature->operand_count - 1 - i);
+    fill_prepared(plan.get());
+    *out_prepared = &plan->prepared;
+    *out_plan = plan.release();
+    return ANYHAL_STATUS_OK;
+  });
+}
+
+anyhal_status kernel_limits(anyhal_device* device, anyhal_kernel_limits* out, anyhal_error*) {
+  const anyhal_services& services = *device->self->services;
+  anyhal_kernel_limits limits = {};
+  limits.units = services.thread_count(services.context);
+  limits.group_items = 1;
+  snprintf(limits.features, sizeof(limits.features), "%s", device->self->arch);
+  sdk::write_record(out, limits);
+  return ANYHAL_STATUS_OK;
+}
+
+const anyhal_kernel_limits_table kKernelLimits = {sizeof(kKernelLimits),
+                                                  ANYHAL_KERNEL_LIMITS_VERSION, kernel_limits};
+
+anyhal_status extension(anyhal_self*, const char* name, uint32_t since, const void** out_table,
+                        anyhal_error* error) {
+  if (strcmp(name, ANYHAL_EXTENSION_KERNEL_LIMITS) != 0 || since > kKernelLimits.version)
+    return fail(error, ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_OP,
+                "it has none such; there is: " ANYHAL_EXTENSION_KERNEL_LIMITS " 1");
+  *out_table = &kKernelLimits;
+  return ANYHAL_STATUS_OK;
+}
+
 anyhal_status notify(anyhal_self*, uint32_t, uint64_t, uint64_t* out_bytes, anyhal_error*) {
   if (out_bytes != nullptr) *out_bytes = 0;  // no state of this backend needs an event
   return ANYHAL_STATUS_OK;
@@ -355,7 +431,10 @@ anyhal_table make_table() {
   t.release = release;
   t.device_query = device_query;
   t.constant_pack = constant_pack;
+  t.module_load = module_load;
+  t.kernel_prepare = kernel_prepare;
   t.notify = notify;
+  t.extension = extension;
   return t;
 }
 

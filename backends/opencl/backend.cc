@@ -111,6 +111,9 @@ anyhal_status release(anyhal_self*, uint32_t object_kind, uint64_t object, uint3
     case ANYHAL_OBJECT_PLAN:
       release_plan(reinterpret_cast<Plan*>(object), abandon);
       break;
+    case ANYHAL_OBJECT_MODULE:
+      slots::release_module(object, abandon);
+      break;
     default:
       return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
                   "it makes no objects of kind %u; check the kind", object_kind);
@@ -214,8 +217,11 @@ const anyhal_table kTable = [] {
   table.device_query = device_query;
   table.queue_fill = slots::queue_fill;
   table.queue_notify = slots::queue_notify;
+  table.module_load = slots::module_load;
+  table.kernel_prepare = slots::kernel_prepare;
   table.queue_native = slots::queue_native;
   table.native_handle = native_handle;
+  table.extension = slots::extension;
   return table;
 }();
 

@@ -149,7 +149,7 @@ struct Queue {
 
 // One argument of a kernel.
 struct Argument {
-  enum Kind { kBytes, kOperand, kWorkspace, kFault, kTag } kind = kBytes;
+  enum Kind { kBytes, kOperand, kValue, kWorkspace, kFault, kTag } kind = kBytes;
   uint32_t operand = 0;
   std::vector<unsigned char> bytes;
 };
@@ -180,6 +180,8 @@ struct Plan {
   Device* device = nullptr;
   anyhal_prepared prepared = {};
   uint32_t operand_count = 0;
+  uint32_t memory_count = 0;  // the operands behind are values of a user's kernel
+  std::string name;           // of that kernel
   std::vector<uint64_t> spans;  // bytes that each operand reaches; 0 = never touched
   std::vector<Launch> launches;
   bool checks = false;  // reads indices and may report a fault
@@ -245,6 +247,8 @@ std::vector<std::string> deadly_drivers();  // which the loader would not come b
 // programs.cc; the prelude is text of kernels/prelude.cl, embedded by the build.
 extern const char kPreludeSource[];
 cl_program program_for(Device& device, const std::string& source, const std::string& options);
+// A user's source, built as it is; the caller's to release.
+cl_program user_program(Device& device, const std::string& source);
 
 // plan.cc
 anyhal_status enqueue_plan(Queue& queue, Plan& plan, const anyhal_call& call, anyhal_error* error);
@@ -275,6 +279,12 @@ anyhal_status queue_notify(anyhal_queue*, uint64_t, anyhal_notify_fn, void*, any
 anyhal_status queue_native(anyhal_queue*, anyhal_native_fn, void*, const anyhal_native_operand*,
                            uint32_t, anyhal_error*);
 void release_queue(Queue* queue, bool abandon);
+// module.cc
+anyhal_status module_load(anyhal_device*, const anyhal_payload*, anyhal_module**, anyhal_error*);
+anyhal_status kernel_prepare(anyhal_module*, const char*, const anyhal_signature*, anyhal_plan**,
+                             const anyhal_prepared**, anyhal_error*);
+anyhal_status extension(anyhal_self*, const char*, uint32_t, const void**, anyhal_error*);
+void release_module(uint64_t object, bool abandon);
 }  // namespace slots
 
 }  // namespace hal::opencl

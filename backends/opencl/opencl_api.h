@@ -34,11 +34,14 @@ constexpr cl_int kDeviceNotAvailable = -2;
 constexpr cl_int kMemObjectAllocationFailure = -4;
 constexpr cl_int kOutOfResources = -5;
 constexpr cl_int kOutOfHostMemory = -6;
+constexpr cl_int kBuildProgramFailure = -11;
 constexpr cl_int kExecStatusErrorForEventsInWaitList = -14;
 constexpr cl_int kInvalidValue = -30;
 constexpr cl_int kInvalidDevice = -33;
 constexpr cl_int kInvalidContext = -34;
 constexpr cl_int kInvalidCommandQueue = -36;
+constexpr cl_int kInvalidKernelName = -46;
+constexpr cl_int kInvalidArgIndex = -49;
 constexpr cl_int kInvalidBufferSize = -61;
 constexpr cl_int kPlatformNotFoundKhr = -1001;  // cl_khr_icd: the loader knows no platform
 

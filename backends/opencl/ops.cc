@@ -129,7 +129,7 @@ anyhal_status prepare_op(Device& device, const Desc* desc, Plan** out_plan, anyh
                     answer.operand);
     auto plan = std::make_unique<Plan>();
     plan->device = &device;
-    plan->operand_count = desc->operand_count;
+    plan->operand_count = plan->memory_count = desc->operand_count;
     for (uint32_t i = 0; i < desc->operand_count; ++i)
       plan->spans.push_back(span_of(sdk::operand(*desc, i)));
     Builder builder(device, *desc, *plan);

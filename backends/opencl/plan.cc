@@ -32,6 +32,7 @@ void set_fixed(const Queue& queue, const Launch& launch, cl_kernel kernel) {
         set_argument(*queue.device, kernel, number++, sizeof(cl_mem), &queue.fault);
         break;
       case Argument::kTag:
+      case Argument::kValue:
         ++number;
         break;
       default:
@@ -99,6 +100,8 @@ void set_moved(const Plan& plan, const anyhal_call& call, const Launch& launch, 
         set_place(device, kernel, number, call.workspace);
       number += 2;
     } else {
+      if (a.kind == Argument::kValue)
+        set_argument(device, kernel, number, a.bytes.size(), &call.operands[a.operand]);
       if (a.kind == Argument::kTag && kernels.tag != call.tag)
         set_argument(device, kernel, number, sizeof(call.tag), &call.tag);
       ++number;
@@ -111,7 +114,7 @@ void remember(const Plan& plan, const anyhal_call& call, Kernels& kernels) {
     const Block* block = block_at(ref);
     return Place{block != nullptr ? block->serial : 0, ref.offset};
   };
-  for (uint32_t i = 0; i < plan.operand_count; ++i) kernels.places[i] = place(call.operands[i]);
+  for (uint32_t i = 0; i < plan.memory_count; ++i) kernels.places[i] = place(call.operands[i]);
   kernels.places[plan.operand_count] = place(call.workspace);
   kernels.tag = call.tag;
 }

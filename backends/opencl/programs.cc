@@ -113,6 +113,23 @@ cl_program from_source(Device& device, const std::string& source, const std::str
 
 }  // namespace
 
+cl_program user_program(Device& device, const std::string& source) {
+  const Api& api = device.self->api;
+  const char* text = source.c_str();
+  cl_int code = kSuccess;
+  cl_program program = api.CreateProgramWithSource(device.context, 1, &text, nullptr, &code);
+  check(device, code, "clCreateProgramWithSource");
+  code = build(device, program, "");
+  if (code == kSuccess) return program;
+  const std::string log = build_log(device, program);
+  api.ReleaseProgram(program);
+  if (code != kBuildProgramFailure) check(device, code, "clBuildProgram");
+  say(*device.self, 2, "building a user's source:\n" + log);
+  throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "the compiler refuses the source: %.150s; the whole text is in the log",
+                log.c_str());
+}
+
 cl_program program_for(Device& device, const std::string& op_source, const std::string& asked) {
   const Found& f = *device.facts;
   const bool exact = (f.single & kFpCorrectlyRoundedDivideSqrt) != 0;

@@ -3,6 +3,7 @@
 #include "core/api/call.hpp"
 #include "core/api/names.hpp"
 #include "core/api/order.hpp"
+#include "core/kernel.hpp"
 
 namespace hal {
 namespace {
@@ -21,15 +22,6 @@ struct Callback {
     return known ? anyhal_status(answer) : ANYHAL_STATUS_EXECUTION_FAILED;
   }
 };
-
-void show(Device& device, uint32_t kind, uint64_t object, const std::string& what,
-          hal_native_handle& out) {
-  ErrorRecord error;
-  check(device.table->native_handle(device.instance->reply.self, kind, object, &out.handle,
-                                    &out.type, &out.owned, error),
-        error, "asking for the vendor's handle of " + what + " on " + device.name,
-        *device.instance);
-}
 
 }  // namespace
 }  // namespace hal
@@ -50,7 +42,7 @@ hal_status hal_queue_native(hal_queue* queue, hal_native_fn callback, void* argu
     if (count) need(buffers, "buffers"), need(access, "access");
     Held<Buffer> held[HAL_OPERANDS_MAX];
     Operand operands[HAL_OPERANDS_MAX];
-    bool written[HAL_OPERANDS_MAX];
+    uint32_t reads = 0, writes = 0;
     for (uint32_t i = 0; i < count; ++i) {
       const std::string argument_name = "buffers[" + std::to_string(i) + "]";
       bool frozen = false;
@@ -61,14 +53,15 @@ hal_status hal_queue_native(hal_queue* queue, hal_native_fn callback, void* argu
       if (access[i] == 0 || access[i] > (HAL_ACCESS_READ | HAL_ACCESS_WRITE))
         invalid(where + " has an access of " + std::to_string(access[i]) +
                 "; say HAL_ACCESS_READ, HAL_ACCESS_WRITE or both");
-      written[i] = access[i] & HAL_ACCESS_WRITE;
-      if (written[i] && frozen) invalid(where + " is frozen, so its bytes never change");
+      reads |= uint32_t((access[i] & HAL_ACCESS_READ) != 0) << i;
+      writes |= uint32_t((access[i] & HAL_ACCESS_WRITE) != 0) << i;
+      if (writes >> i & 1 && frozen) invalid(where + " is frozen, so its bytes never change");
       operands[i] = {data_of(*held[i]), held[i].get()};
     }
     const auto lock = q->enter();
     require_no_capture(*q, "native work");
     Callback given{callback, argument};
-    run_native(*q->core, Callback::call, &given, operands, written, count);
+    run_native(*q->core, Callback::call, &given, operands, reads, writes, count);
   });
 }
 
@@ -79,23 +72,16 @@ hal_status hal_native_handle_of(const void* object, hal_native_handle* out_handl
     if (out_handle->size < sizeof(*out_handle))
       invalid("asking for the vendor's handle: out_handle->size is " +
               std::to_string(out_handle->size) + "; set it to sizeof(hal_native_handle)");
-    hal_native_handle out = {sizeof(out), 0, 0, 0, 0, 0};
+    NativeHandle found;
     if (const Held<ApiQueue> q = handles(Kind::kQueue).hold<ApiQueue>(object)) {
       const auto lock = q->enter();
-      if (q->core->device->synchronous)
-        throw Error(ANYHAL_STATUS_UNSUPPORTED,
-                    "a queue of " + q->device->name + " is the calling thread, no vendor's object");
-      show(*q->core->device, ANYHAL_OBJECT_QUEUE, reinterpret_cast<uint64_t>(q->core->handle),
-           "a queue", out);
+      found = native_handle(*q->core);
     } else if (const Held<Buffer> b = handles(Kind::kBuffer).hold<Buffer>(object)) {
-      const anyhal_ref ref = ref_of(*b->device, {data_of(*b), b.get()});
-      show(*b->device, ANYHAL_OBJECT_MEMORY, ref.memory, "a buffer", out);
-      out.offset_bytes = ref.offset;
+      found = native_handle(Operand{data_of(*b), b.get()});
     } else {
-      Device& device = api_of(object).opened();
-      show(device, ANYHAL_OBJECT_DEVICE, reinterpret_cast<uint64_t>(device.handle), "it", out);
+      found = native_handle(api_of(object).opened());
     }
-    *out_handle = out;
+    *out_handle = {sizeof(*out_handle), found.type, found.handle, found.offset, found.owned, 0};
   });
 }
 

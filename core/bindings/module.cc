@@ -26,6 +26,7 @@ namespace hal {
 void bind_arrays(nb::module_& m);  // arrays.cc
 void bind_plans(nb::module_& m);   // plans.cc
 void bind_dlpack(nb::module_& m);  // dlpack.cc
+void bind_native(nb::module_& m);  // native.cc
 
 namespace {
 
@@ -304,6 +305,7 @@ NB_MODULE(_core, m) {
   bind_arrays(m);
   bind_plans(m);
   bind_dlpack(m);
+  bind_native(m);
   m.def("thread_count", &executor_thread_count);
   m.def("set_thread_count", &executor_set_thread_count);
   m.def("set_debug_pool", &set_debug_pool);
