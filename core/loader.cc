@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cfenv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "anyhal/ops.h"
 #include "core/executor.hpp"
 #include "core/file_limit.hpp"
+#include "core/floating.hpp"
 #include "core/instance.hpp"
 #include "core/text.hpp"
 
@@ -285,10 +285,9 @@ Instance* load_instance(const std::string& path, const std::string& name,
   Instance& in = *owned;
   in.name = name, in.path = path, in.settings = std::move(settings);
   // Constructors of a library can change how the host computes (flush to zero); put it back.
-  std::fenv_t floating;
-  std::fegetenv(&floating);
+  FloatingGuard floating;
   in.library = dlopen((copy.empty() ? path : copy).c_str(), RTLD_NOW | RTLD_LOCAL);
-  std::fesetenv(&floating);
+  in.changed_floating |= floating.restore();
   if (!in.library) {
     const char* said = dlerror();
     std::string why = said ? said : "unknown";
@@ -329,7 +328,7 @@ Instance* load_instance(const std::string& path, const std::string& name,
   in.reply.size = sizeof(anyhal_reply);
   ErrorRecord error;
   const anyhal_status status = entry(&hello, &in.reply, error);
-  std::fesetenv(&floating);
+  in.changed_floating |= floating.restore();
   if (status != ANYHAL_STATUS_OK) {
     const std::string why = said(error.record, in);
     refuse(status == ANYHAL_STATUS_ABI_MISMATCH ? "negotiate" : "init", status, in,
