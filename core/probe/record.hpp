@@ -15,10 +15,12 @@ inline constexpr const char* kStageNames[kStages] = {"start", "open", "init", "d
 enum What : uint32_t {
   kFloatingPoint,
   kLocale,
-  kSignal,       // what a signal does that belongs to the program
-  kFaultSignal,  // what a fault of the processor does
+  kSignal,         // a signal of the program no longer reaches it
+  kSignalInFront,  // it does, after a handler of the library's
+  kFaultSignal,    // what a fault of the processor does
   kSignalMask,
-  kEnvironment,
+  kEnvironment,  // a variable was changed or taken away
+  kVariable,     // one was added
   kDirectory,
   kUmask,
   kLimit,
@@ -30,9 +32,9 @@ enum What : uint32_t {
   kWhats
 };
 inline constexpr const char* kWhatNames[kWhats] = {
-    "floating_point", "locale",       "signal", "fault_signal", "signal_mask",
-    "environment",    "directory",    "umask",  "limit",        "raised_limit",
-    "affinity",       "closed_files", "files",  "threads"};
+    "floating_point", "locale",   "signal",    "signal_in_front", "fault_signal", "signal_mask",
+    "environment",    "variable", "directory", "umask",           "limit",        "raised_limit",
+    "affinity",       "closed_files", "files", "threads"};
 
 struct Change {
   std::atomic<uint32_t> stage{kStart};  // the first after which it was seen; kStart: never

@@ -93,6 +93,7 @@ void run_subject(const Request& request, const Sealed& library, Record& record) 
   g_record = &record;
   record.pid.store(getpid());
   choose_locale();
+  listen();
   pthread_atfork(nullptr, count_fork, nullptr);
   set_log_level(4);  // the core's own words are nothing that the library printed
   const Watch before = Watch::look();

@@ -11,6 +11,7 @@
 #include <clocale>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "core/text.hpp"
 
@@ -44,11 +45,33 @@ bool is_fault(int number) {
   return false;
 }
 
+// Those that programs handle and nobody sends to themselves.
+constexpr int kListened[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+                             SIGUSR2, SIGALRM, SIGPIPE, SIGWINCH, SIGCHLD, SIGXCPU, SIGXFSZ};
+volatile sig_atomic_t g_heard = 0;
+
+void hear(int) { g_heard = 1; }
+
+bool arrives(int number) {
+  if (std::find(std::begin(kListened), std::end(kListened), number) == std::end(kListened))
+    return false;
+  g_heard = 0;
+  raise(number);
+  return g_heard;
+}
+
 std::string signal_text(int number) {
   return "signal " + std::to_string(number) + " (" + strsignal(number) + ")";
 }
 
 }  // namespace
+
+void listen() {
+  struct sigaction action = {};
+  action.sa_handler = hear;
+  action.sa_flags = SA_RESTART;
+  for (const int number : kListened) sigaction(number, &action, nullptr);
+}
 
 void note(Record& record, What what, Stage stage, const std::string& detail) {
   Change& change = record.changes[what];
@@ -106,7 +129,10 @@ void Watch::compare(const Watch& before, Stage stage, Record& record) const {
   if (locale != before.locale) changed(kLocale, "the locale, now " + locale);
   for (const auto& [number, action] : before.signals)
     if (auto now = signals.find(number); now != signals.end() && now->second != action)
-      changed(is_fault(number) ? kFaultSignal : kSignal, "what " + signal_text(number) + " does");
+      changed(is_fault(number)  ? kFaultSignal
+              : arrives(number) ? kSignalInFront
+                                : kSignal,
+              "what " + signal_text(number) + " does");
   if (blocked != before.blocked) changed(kSignalMask, "which signals the thread blocks");
   for (const auto& [name, value] : before.environment) {
     const auto now = environment.find(name);
@@ -114,7 +140,7 @@ void Watch::compare(const Watch& before, Stage stage, Record& record) const {
     else if (now->second != value) changed(kEnvironment, "gave the variable " + name + " a value");
   }
   for (const auto& [name, value] : environment)
-    if (!before.environment.contains(name)) changed(kEnvironment, "set the variable " + name);
+    if (!before.environment.contains(name)) changed(kVariable, "set the variable " + name);
   if (directory != before.directory) changed(kDirectory, "now " + directory);
   if (mask != before.mask) changed(kUmask, "the rights that new files get");
   for (const auto& [number, limit] : before.limits) {

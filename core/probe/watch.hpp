@@ -19,7 +19,8 @@ namespace hal::probe {
 
 struct Watch {
   static Watch look();
-  // Notes in `record` what is not as in `before`, each thing once: after the first stage.
+  // Notes in `record` what is not as in `before`, each thing once: after the first stage. Raises
+  // the signals whose handler is another one, to see whether they still arrive.
   void compare(const Watch& before, Stage stage, Record& record) const;
 
   FloatingControl floating;
@@ -34,6 +35,10 @@ struct Watch {
   int inherited = 0;  // of `files`, those that a child program would get
   int threads = 0;    // beside this one
 };
+
+// Handlers for the signals that programs handle, as this process would have if it were one. A library
+// may put its own in front of them, as compilers do, and pass on what it gets.
+void listen();
 
 void note(Record& record, What what, Stage stage, const std::string& detail);
 
