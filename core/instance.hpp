@@ -31,6 +31,7 @@ struct HAL_API Instance {
   anyhal_table table{};  // our copy: absent optional slots answer UNSUPPORTED
   bool has_queue_wait = false, has_device_query = false, has_constant_pack = false,
        has_queue_native = false, has_graph_prepare = false;
+  bool changed_floating = false;  // how this thread computes; it was put back each time
   std::mutex mutex;
   std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note
 

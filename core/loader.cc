@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
-#include <cfenv>
-
+#include "core/floating.hpp"
 #include "core/instance.hpp"
 #include "core/negotiate.hpp"
 #include "core/services.hpp"
@@ -44,10 +43,9 @@ Instance* load_instance(const std::string& path, const std::string& name,
   Instance& in = *owned;
   in.name = name, in.path = path, in.settings = std::move(settings);
   // Constructors of a library can change how the host computes (flush to zero); put it back.
-  std::fenv_t floating;
-  std::fegetenv(&floating);
+  FloatingGuard floating;
   in.library = dlopen((copy.empty() ? path : copy).c_str(), RTLD_NOW | RTLD_LOCAL);
-  std::fesetenv(&floating);
+  in.changed_floating |= floating.restore();
   if (!in.library) {
     const char* said = dlerror();
     std::string why = said ? said : "unknown";

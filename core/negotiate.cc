@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/negotiate.hpp"
 
+#include "core/floating.hpp"
+
 #include <algorithm>
-#include <cfenv>
 #include <cstring>
 
 #include "core/services.hpp"
@@ -118,10 +119,9 @@ void negotiate(Instance& in, anyhal_backend_main_fn entry) {
                               0};
   in.reply.size = sizeof(anyhal_reply);
   ErrorRecord error;
-  std::fenv_t floating;
-  std::fegetenv(&floating);
+  FloatingGuard floating;
   const anyhal_status status = entry(&hello, &in.reply, error);
-  std::fesetenv(&floating);
+  in.changed_floating |= floating.restore();
   if (status != ANYHAL_STATUS_OK) {
     const std::string why = said(error.record, in);
     refuse(status == ANYHAL_STATUS_ABI_MISMATCH ? "negotiate" : "init", status, in,

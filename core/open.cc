@@ -6,7 +6,6 @@
 #include <link.h>
 
 #include <atomic>
-#include <cfenv>
 
 namespace hal {
 namespace {
@@ -106,17 +105,14 @@ std::string trusted_copy(const std::string& path, const std::string& sha256) {
 
 Instance* load_trusted(const Trusted& library, const std::string& name,
                        std::vector<std::pair<std::string, std::string>> settings) {
-  std::fenv_t floating;  // constructors can change how the host computes; put it back
-  std::fegetenv(&floating);
   std::string copy;
+  const FloatingGuard floating;  // constructors can change how the host computes
   try {
     open_first(library, name);
     copy = trusted_copy(library.path, library.sha256);
   } catch (const NotOpened& e) {
-    std::fesetenv(&floating);
     refuse(library, name, e);
   }
-  std::fesetenv(&floating);
   settings.emplace_back("folder", library.path.substr(0, library.path.rfind('/')));
   Instance* made = load_instance(library.path, name, std::move(settings), copy);
   made->asked.back() = 1;  // it came from here: no spelling to check

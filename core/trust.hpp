@@ -6,10 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "core/error.hpp"
+
 namespace hal {
 
 // An open descriptor; closed at the end.
-class Descriptor {
+class HAL_API Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
   Descriptor(Descriptor&& from) noexcept : number_(std::exchange(from.number_, -1)) {}
@@ -40,7 +42,7 @@ struct NotOpened {
 // Opens a regular file that only root and this user can write; throws NotOpened. With `every_step`
 // the same goes for each folder on the way, also those in which a link lies
 // (runtime/discovery.py has the same rule). Never waits: a pipe or device is not opened at all.
-Descriptor open_trusted(const std::string& path, bool every_step);
+HAL_API Descriptor open_trusted(const std::string& path, bool every_step);
 
 // A file's bytes in memory that nobody can change any more, and their hash.
 struct Sealed {
@@ -50,10 +52,10 @@ struct Sealed {
   std::string path() const { return "/proc/self/fd/" + std::to_string(memory.number()); }
 };
 // Reads from the descriptor's beginning. Throws NotOpened.
-Sealed seal(const Descriptor& file, const std::string& name);
+HAL_API Sealed seal(const Descriptor& file, const std::string& name);
 
 // Opens those libraries beside `library` that its sealed copy needs, since the loader looks for
 // them beside the copy ($ORIGIN); it takes what is open already by its name.
-void open_neighbours(const Sealed& copy, const std::string& library);
+HAL_API void open_neighbours(const Sealed& copy, const std::string& library);
 
 }  // namespace hal

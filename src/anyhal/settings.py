@@ -86,6 +86,12 @@ def _threads(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 3600:
+        raise ValueError("it is not a whole number from 1 to 3600")
+    return int(text)
+
+
 _WORDS = {"1": True, "true": True, "yes": True, "on": True}
 _WORDS |= {"0": False, "false": False, "no": False, "off": False}
 
@@ -149,6 +155,27 @@ PJRT_PLUGINS = Setting[tuple[Path, ...] | None](
     " opens none.",
     _plugins,
     "write absolute paths, such as /opt/vendor/pjrt_plugin.so, or none",
+)
+PROBE = Setting[bool](
+    "ANYHAL_PROBE",
+    "yes/no",
+    True,
+    "yes",
+    "Whether a backend's library that this build did not make is first opened in a process of its"
+    " own, which shows whether it crashes, hangs or changes the process. `off` opens strangers as"
+    " they are.",
+    _flag,
+    "write on or off",
+)
+PROBE_SECONDS = Setting[int](
+    "ANYHAL_PROBE_SECONDS",
+    "seconds",
+    10,
+    "10",
+    "How long a stranger's library may take in that process to be opened, to shake hands and to list"
+    " its devices.",
+    _seconds,
+    "write a count of seconds, such as 30",
 )
 REGISTRY = Setting[Path | None](
     "ANYHAL_REGISTRY",
@@ -221,6 +248,8 @@ TABLE: tuple[Setting[object], ...] = (
     FAKE,
     LOG,
     PJRT_PLUGINS,
+    PROBE,
+    PROBE_SECONDS,
     REGISTRY,
     THREADS,
     VISIBLE_DEVICES,

@@ -12,6 +12,7 @@ from anyhal.errors import BackendLoadError, HalError
 from anyhal.routing.facts import RefusedBackend
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord
 from anyhal.runtime.manifest import PluginFiles
+from anyhal.runtime.probe import first_contact
 from anyhal.runtime.stages import ABSENT, CODE_OF_STAGE, FAILED, STAGES, WAITING, Stage, Stages
 
 
@@ -29,6 +30,7 @@ def open_backend(
     is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
     library = str(record.library)
     try:
+        first_contact(record, instance, given)
         native = _core.load(library, record.sha256, instance, list(given.items()))
         rows = native.list_devices()
     except HalError as why:

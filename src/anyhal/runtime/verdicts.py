@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,8 +20,7 @@ from anyhal.errors import HalError
 from anyhal.ops import lookup
 from anyhal.ops._spec import OpSpec
 from anyhal.printable import printable
-from anyhal.runtime.discovery import writable_by_others
-from anyhal.runtime.small_file import read_small_file
+from anyhal.runtime.kept_json import read_kept, write_kept
 from anyhal.settings import cache_folder
 
 _MOST_BYTES = 16 << 20  # a cell takes a hundred bytes, and a device has some thousand cells
@@ -46,32 +42,16 @@ def key_of(arch: str, spec: OpSpec, cell: str) -> str:
 
 def read(fingerprint: str) -> dict[str, str]:
     """Key to sentence, "" for right answers; nothing where no file of verdicts can be read."""
-    path = _path(fingerprint)
-    try:
-        if writable_by_others(path.parent) or writable_by_others(path):
-            return {}  # somebody else may have judged
-        data = json.loads(read_small_file(path, _MOST_BYTES).decode("utf-8"))
-        texts = [*data, *data.values()] if isinstance(data, dict) else [None]
-        if not all(isinstance(text, str) and text == printable(text) for text in texts):
-            return {}  # not written by `save`
-    except (OSError, ValueError, RecursionError):
-        return {}
+    data = read_kept(_path(fingerprint), _MOST_BYTES)
+    texts = [*data, *data.values()] if isinstance(data, dict) else [None]
+    if not all(isinstance(text, str) and text == printable(text) for text in texts):
+        return {}  # not written by `save`
     return dict(data)
 
 
 def save(fingerprint: str, verdicts: Mapping[str, str]) -> None:
-    """Written whole and renamed; a cache that cannot be written costs only time."""
-    path = _path(fingerprint)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    plain = {key: printable(why) for key, why in verdicts.items()}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("x", encoding="utf-8") as file:  # a pipe of that name would block
-            file.write(json.dumps(plain, indent=1))
-        os.replace(part, path)
-    except OSError:
-        with suppress(OSError):  # its folder may be what is wrong
-            part.unlink()
+    """A cache that cannot be written costs only time."""
+    write_kept(_path(fingerprint), {key: printable(why) for key, why in verdicts.items()})
 
 
 def quarantined(fingerprint: str) -> Iterator[tuple[str, str, str, str]]:

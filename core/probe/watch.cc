@@ -1,0 +1,166 @@
+// Everything is read from the process itself, and nothing that is looked at is changed.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/probe/watch.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <clocale>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+
+#include "core/text.hpp"
+
+extern char** environ;
+
+namespace hal::probe {
+namespace {
+
+std::vector<int> numbers_in(const char* folder) {
+  std::vector<int> found;
+  DIR* open = opendir(folder);
+  if (!open) return found;
+  const int own = dirfd(open);
+  while (const dirent* entry = readdir(open))
+    if (entry->d_name[0] != '.' && std::atoi(entry->d_name) != own)
+      found.push_back(std::atoi(entry->d_name));
+  closedir(open);
+  return found;
+}
+
+void* handler_of(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) ? reinterpret_cast<void*>(action.sa_sigaction)
+                                        : reinterpret_cast<void*>(action.sa_handler);
+}
+
+// Raised by the processor for what the program itself does; run-time libraries emulate
+// instructions and find limits of memory that way.
+bool is_fault(int number) {
+  for (const int one : {SIGFPE, SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+    if (number == one) return true;
+  return false;
+}
+
+// Those that programs handle and nobody sends to themselves.
+constexpr int kListened[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
+                             SIGUSR2, SIGALRM, SIGPIPE, SIGWINCH, SIGCHLD, SIGXCPU, SIGXFSZ};
+volatile sig_atomic_t g_heard = 0;
+
+void hear(int) { g_heard = 1; }
+
+bool arrives(int number) {
+  if (std::find(std::begin(kListened), std::end(kListened), number) == std::end(kListened))
+    return false;
+  g_heard = 0;
+  raise(number);
+  return g_heard;
+}
+
+std::string signal_text(int number) {
+  return "signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+}
+
+}  // namespace
+
+void listen() {
+  struct sigaction action = {};
+  action.sa_handler = hear;
+  action.sa_flags = SA_RESTART;
+  for (const int number : kListened) sigaction(number, &action, nullptr);
+}
+
+void note(Record& record, What what, Stage stage, const std::string& detail) {
+  Change& change = record.changes[what];
+  if (change.stage.load() != kStart) return;
+  copy_text(change.detail, detail.c_str());
+  change.stage.store(stage);
+}
+
+Watch Watch::look() {
+  Watch w;
+  w.floating = floating_control();
+  const char* locale = std::setlocale(LC_ALL, nullptr);
+  w.locale = locale ? locale : "";
+  char folder[PATH_MAX];
+  w.directory = getcwd(folder, sizeof(folder)) ? folder : "";
+  sigset_t blocked;
+  sigprocmask(SIG_BLOCK, nullptr, &blocked);
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action;
+    if (sigaction(number, nullptr, &action) == 0)
+      w.signals[number] = {handler_of(action), action.sa_flags};
+    if (sigismember(&blocked, number) == 1) w.blocked.push_back(number);
+  }
+  for (char** at = environ; at && *at; ++at) {
+    const std::string pair = *at;
+    const size_t equals = pair.find('=');
+    w.environment[pair.substr(0, equals)] =
+        equals == std::string::npos ? "" : pair.substr(equals + 1);
+  }
+  w.mask = umask(0);
+  umask(w.mask);
+  for (int number = 0; number < int(RLIM_NLIMITS); ++number) {
+    struct rlimit limit;
+    if (getrlimit(__rlimit_resource_t(number), &limit) == 0)
+      w.limits[number] = {limit.rlim_cur, limit.rlim_max};
+  }
+  CPU_ZERO(&w.affinity);
+  sched_getaffinity(getpid(), sizeof(w.affinity), &w.affinity);
+  for (const int number : numbers_in("/proc/self/fd")) {
+    struct stat info;
+    if (fstat(number, &info) != 0) continue;
+    w.files[number] = {info.st_dev, info.st_ino};
+    if (!(fcntl(number, F_GETFD) & FD_CLOEXEC)) ++w.inherited;
+  }
+  w.threads = std::max(0, int(numbers_in("/proc/self/task").size()) - 1);
+  return w;
+}
+
+void Watch::compare(const Watch& before, Stage stage, Record& record) const {
+  const auto changed = [&](What what, const std::string& detail) {
+    note(record, what, stage, detail);
+  };
+  if (floating != before.floating)
+    changed(kFloatingPoint, "how the thread rounds and treats denormal numbers");
+  if (locale != before.locale) changed(kLocale, "the locale, now " + locale);
+  for (const auto& [number, action] : before.signals)
+    if (auto now = signals.find(number); now != signals.end() && now->second != action)
+      changed(is_fault(number)  ? kFaultSignal
+              : arrives(number) ? kSignalInFront
+                                : kSignal,
+              "what " + signal_text(number) + " does");
+  if (blocked != before.blocked) changed(kSignalMask, "which signals the thread blocks");
+  for (const auto& [name, value] : before.environment) {
+    const auto now = environment.find(name);
+    if (now == environment.end()) changed(kEnvironment, "took the variable " + name + " away");
+    else if (now->second != value) changed(kEnvironment, "gave the variable " + name + " a value");
+  }
+  for (const auto& [name, value] : environment)
+    if (!before.environment.contains(name)) changed(kVariable, "set the variable " + name);
+  if (directory != before.directory) changed(kDirectory, "now " + directory);
+  if (mask != before.mask) changed(kUmask, "the rights that new files get");
+  for (const auto& [number, limit] : before.limits) {
+    const auto now = limits.at(number);
+    if (now == limit) continue;
+    const bool raised = now.first >= limit.first && now.second == limit.second;
+    changed(raised ? kRaisedLimit : kLimit, "resource limit " + std::to_string(number));
+  }
+  if (!CPU_EQUAL(&affinity, &before.affinity))
+    changed(kAffinity, "runs on " + std::to_string(CPU_COUNT(&affinity)) + " of " +
+                           std::to_string(CPU_COUNT(&before.affinity)) + " processor cores");
+  for (const auto& [number, file] : before.files)
+    if (auto now = files.find(number); now == files.end() || now->second != file)
+      changed(kClosed, "descriptor " + std::to_string(number));
+  if (files.size() > before.files.size())
+    changed(kOpened, std::to_string(files.size() - before.files.size()) + " files open, of which " +
+                         std::to_string(std::max(0, inherited - before.inherited)) +
+                         " would go to child programs");
+  if (threads > before.threads)
+    changed(kThreads, std::to_string(threads - before.threads) + " threads");
+}
+
+}  // namespace hal::probe

@@ -1,0 +1,199 @@
+"""Runs `anyhal-probe`: several at once, each library by one process of the machine at a time.
+SPDX-License-Identifier: Apache-2.0
+
+Whatever ends this process, or interrupts it, ends its probes: each watches the pipe on its standard
+input, which closes with us.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from anyhal import settings
+from anyhal.runtime.probe import (
+    _MEMORY_BYTES,
+    Answer,
+    Stranger,
+    answer_of,
+    keep,
+    known,
+    path_of,
+    program,
+)
+
+_AT_ONCE = 8  # most of them wait for a disk, a driver or their limit
+_ASK_AGAIN = 0.02  # s; for an answer that another process is getting
+_GRACE = 5  # s; beyond its limit, for a probe that is itself kept from running
+_STOP = 2  # s; for a probe to end the process it watches
+
+
+def probe_all(strangers: dict[str, Stranger]) -> dict[str, Answer]:
+    """By key. Each answer is kept as soon as it is there."""
+    seconds = settings.PROBE_SECONDS.read()
+    waiting = dict(strangers)
+    patience = time.monotonic() + seconds + _GRACE  # for another process's probe
+    running: list[_Run] = []
+    answers: dict[str, Answer] = {}
+    try:
+        while waiting or running:
+            for key, stranger in list(waiting.items()):
+                if len(running) >= _AT_ONCE:
+                    break
+                lock = _lock(path_of(key).with_suffix(".lock"))
+                if lock == _BUSY and time.monotonic() < patience:
+                    continue
+                del waiting[key]
+                answer = known(stranger)  # another process may just have got it
+                if answer is None:
+                    running.append(_Run(key, stranger, seconds, lock))
+                else:
+                    _unlock(lock)
+                    answers[key] = answer
+            _read_ready(running, _ASK_AGAIN if waiting else 1.0)
+            for run in [one for one in running if one.over]:
+                running.remove(run)
+                answers[run.key] = run.answer()
+                keep(run.key, answers[run.key])
+                run.stop()
+    finally:
+        for run in running:
+            run.stop()
+    return answers
+
+
+@dataclass
+class _Run:
+    """One probe, from its start to its end. `over` when its answer is whole, or will never be."""
+
+    key: str
+    stranger: Stranger
+    seconds: int
+    lock: int
+    process: subprocess.Popen[bytes] | None = None
+    failed: str = ""
+    text: bytearray = field(default_factory=bytearray)
+    closed: bool = False
+    until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.until = time.monotonic() + self.seconds + _GRACE
+        given = b"".join(
+            os.fsencode(word) + b"\0" for pair in self.stranger.settings for word in pair
+        )
+        opened = -1
+        try:
+            file = self.stranger.descriptor
+            if file is None:
+                flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+                file = opened = os.open(self.stranger.library, flags)
+            self.process = subprocess.Popen(
+                self._command(file, len(given)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(file,),
+                start_new_session=True,  # a terminal's Ctrl-C is ours, and so is what we end
+            )
+            assert self.process.stdin is not None
+            self.process.stdin.write(given)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # its end is read below
+        except OSError as why:
+            self.failed = f"{program()}: {why.strerror or why}"
+        finally:
+            if opened >= 0:
+                os.close(opened)
+
+    def _command(self, file: int, bytes_given: int) -> list[str | Path]:
+        stranger = self.stranger
+        most = min(_MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+        numbers = [file, self.seconds * 1000, most, bytes_given]
+        words = [stranger.sha256, str(stranger.library), stranger.name]
+        return [program(), *map(str, numbers), *words]
+
+    @property
+    def output(self) -> int:
+        assert self.process is not None and self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    @property
+    def over(self) -> bool:
+        return bool(self.failed) or self.closed or time.monotonic() > self.until
+
+    def answer(self) -> Answer:
+        if self.failed:
+            return Answer("not_run", self.failed)
+        if not self.closed:
+            return Answer("hung")
+        try:
+            return answer_of(json.loads(self.text.decode("utf-8", "replace")))
+        except ValueError:
+            assert self.process is not None
+            status = self.process.wait()
+            return Answer("not_run", f"{program()} ended with status {status}, without an answer")
+
+    def stop(self) -> None:
+        """Ends the probe, and with it all that it watches; leaves no zombie."""
+        if self.process is not None:
+            assert self.process.stdin is not None and self.process.stdout is not None
+            with suppress(OSError):
+                self.process.stdin.close()
+            self.process.stdout.close()
+            try:
+                self.process.wait(_STOP)
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        _unlock(self.lock)
+
+
+def _read_ready(running: list[_Run], seconds: float) -> None:
+    """Takes what the probes have written; waits for that at most so long."""
+    by_output = {run.output: run for run in running if not run.failed}
+    waited = select.poll()
+    for output in by_output:
+        waited.register(output, select.POLLIN | select.POLLHUP)
+    if any(run.failed for run in running) or not (by_output or seconds < 1):
+        seconds = 0
+    for output, _ in waited.poll(seconds * 1000):
+        piece = os.read(output, 1 << 16)
+        by_output[output].text += piece
+        by_output[output].closed = not piece
+
+
+_BUSY, _NONE = -2, -1
+
+
+def _lock(path: Path) -> int:
+    """Of one library's probe, for as long as the descriptor is open; _BUSY when another process has
+    it, _NONE when there can be none, which costs only time."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.open(path, flags, 0o600)
+    except OSError:
+        return _NONE
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as why:
+        os.close(file)
+        return _BUSY if isinstance(why, BlockingIOError) else _NONE
+    return file
+
+
+def _unlock(file: int) -> None:
+    if file >= 0:
+        with suppress(OSError):  # a forked child may hold the descriptor; the lock goes now
+            fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
