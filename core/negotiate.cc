@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/negotiate.hpp"
 
-#include "core/floating.hpp"
-
 #include <algorithm>
 #include <cstring>
 
+#include "core/floating.hpp"
 #include "core/services.hpp"
 
 namespace hal {

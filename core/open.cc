@@ -7,6 +7,8 @@
 
 #include <atomic>
 
+#include "core/floating.hpp"
+
 namespace hal {
 namespace {
 
