@@ -25,6 +25,7 @@ namespace hal {
 void bind_arrays(nb::module_& m);  // arrays.cc
 void bind_plans(nb::module_& m);   // plans.cc
 void bind_dlpack(nb::module_& m);  // dlpack.cc
+void bind_python_backends(nb::module_& m);  // python_backend.cc
 
 namespace {
 
@@ -295,6 +296,7 @@ NB_MODULE(_core, m) {
   bind_arrays(m);
   bind_plans(m);
   bind_dlpack(m);
+  bind_python_backends(m);
   m.def("thread_count", &executor_thread_count);
   m.def("set_thread_count", &executor_set_thread_count);
   m.def("set_debug_pool", &set_debug_pool);

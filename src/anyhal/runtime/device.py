@@ -37,6 +37,7 @@ from anyhal.routing.policy import limit_visible, parse_device, rank_devices, sel
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
 from anyhal.runtime.manifest import PluginFiles
+from anyhal.runtime.native import load_native
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -239,7 +240,7 @@ def _load(
     try:
         given = dict(record.settings) | dict(extra)
         kept = {"cache_dir": _artefact_folder(record.name)} | given
-        native = _core.load(str(record.library), instance, list(kept.items()))
+        native = load_native(record, instance, list(kept.items()))
         rows = native.list_devices()
     except HalError as why:
         stage = getattr(why, "stage", "devices")
