@@ -42,10 +42,11 @@ struct HAL_API Instance {
 
 // Opens, finds the entry, negotiates and checks. Throws Error with `stage` set: open, entry,
 // negotiate, fingerprint or init. `copy`, where given, is what is opened in place of `path`, which
-// messages name.
+// messages name. `entry`, where given, needs no library: `path` is the file that it stands for.
 HAL_API Instance* load_instance(const std::string& path, const std::string& name,
                                 std::vector<std::pair<std::string, std::string>> settings,
-                                const std::string& copy = {});
+                                const std::string& copy = {},
+                                anyhal_backend_main_fn entry = nullptr);
 // The least grave level that `log` prints: 0 debug, 1 info, 2 warning, 3 error, 4 nothing.
 HAL_API void set_log_level(int level);
 // Every instance of the process, in the order of loading.

@@ -38,22 +38,24 @@ void instances_after_fork() {
 
 Instance* load_instance(const std::string& path, const std::string& name,
                         std::vector<std::pair<std::string, std::string>> settings,
-                        const std::string& copy) {
+                        const std::string& copy, anyhal_backend_main_fn given) {
   auto owned = std::make_unique<Instance>();
   Instance& in = *owned;
   in.name = name, in.path = path, in.settings = std::move(settings);
   // Constructors of a library can change how the host computes (flush to zero); put it back.
   FloatingGuard floating;
-  in.library = dlopen((copy.empty() ? path : copy).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!given) in.library = dlopen((copy.empty() ? path : copy).c_str(), RTLD_NOW | RTLD_LOCAL);
   in.changed_floating |= floating.restore();
-  if (!in.library) {
+  if (!in.library && !given) {
     const char* said = dlerror();
     std::string why = said ? said : "unknown";
     if (const size_t at = why.find(copy); !copy.empty() && at != std::string::npos)
       why.replace(at, copy.size(), path);  // the copy's name says nothing to anybody
     refuse("open", ANYHAL_STATUS_NOT_FOUND, in, "the system's loader says: " + why);
   }
-  auto entry = reinterpret_cast<anyhal_backend_main_fn>(dlsym(in.library, ANYHAL_ENTRY_SYMBOL));
+  const auto entry =
+      given ? given
+            : reinterpret_cast<anyhal_backend_main_fn>(dlsym(in.library, ANYHAL_ENTRY_SYMBOL));
   if (!entry)
     refuse("entry", ANYHAL_STATUS_ABI_MISMATCH, in,
            "it exports no " ANYHAL_ENTRY_SYMBOL "; it is not a backend of this contract");

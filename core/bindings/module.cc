@@ -27,6 +27,7 @@ void bind_arrays(nb::module_& m);  // arrays.cc
 void bind_plans(nb::module_& m);   // plans.cc
 void bind_dlpack(nb::module_& m);  // dlpack.cc
 void bind_native(nb::module_& m);  // native.cc
+void bind_python_backends(nb::module_& m);  // python_backend.cc
 
 namespace {
 
@@ -306,6 +307,7 @@ NB_MODULE(_core, m) {
   bind_plans(m);
   bind_dlpack(m);
   bind_native(m);
+  bind_python_backends(m);
   m.def("thread_count", &executor_thread_count);
   m.def("set_thread_count", &executor_set_thread_count);
   m.def("set_debug_pool", &set_debug_pool);

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/api/trust.hpp"
+#include "core/trust.hpp"
 #include "core/probe/record.hpp"
 
 namespace hal::probe {

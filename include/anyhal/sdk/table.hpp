@@ -291,8 +291,7 @@ class OpTable {
     return ANYHAL_STATUS_OK;
   }
 
- private:
-  // What holds for every op: nothing unknown is asked for.
+  // What holds for every op of every table: nothing unknown is asked for.
   static Answer check_record(const anyhal_op_desc& desc) {
     if (desc.size < sizeof(anyhal_op_desc) || desc.operand_count == 0 || desc.operands == nullptr ||
         desc.input_count >= desc.operand_count || desc.operands->size < sizeof(anyhal_tensor_desc))
@@ -319,6 +318,7 @@ class OpTable {
     return yes();
   }
 
+ private:
   static Answer check_shape(const anyhal_tensor_desc& t, int32_t number) {
     for (uint32_t d = 0; d < t.rank; ++d) {
       if (t.dims[d] < 0 || t.strides[d] < 0)

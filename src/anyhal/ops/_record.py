@@ -66,3 +66,43 @@ def _number(attr: Attr, value: Any) -> int | float:
     if attr.kind == "f32":
         return float(value)
     return sum(1 << int(axis) for axis in value) if attr.kind == "axes" else int(value)
+
+
+def unpack(spec: OpSpec, record: bytes) -> dict[str, Any]:
+    """The lowered attributes of a record, as `pack` took them: axes as a tuple, choices by name.
+    ValueError says what this build does not know: flags, reserved words, later fields."""
+    layout = fields(spec)
+    if not layout:
+        if any(record[HEADER_BYTES:]):
+            raise ValueError("an attribute is newer than this backend")
+        return {}
+    counts = [1 if attr is None else attr.c_count for _, _, attr in layout]
+    form = "=II" + "".join(f"{n}{_FORMATS[f[0]]}" for n, f in zip(counts, layout, strict=True))
+    size = struct.calcsize(form)
+    if any(record[size:]):
+        raise ValueError("an attribute is newer than this backend")
+    _, flags, *numbers = struct.unpack(form, record[:size].ljust(size, b"\0"))
+    if flags:
+        raise ValueError("an attribute flag is unknown here")
+    found: dict[str, Any] = {}
+    for n, (_, _, attr) in zip(counts, layout, strict=True):
+        values, numbers = numbers[:n], numbers[n:]
+        if attr is not None:
+            found[attr.name] = _value(attr, values)
+        elif values[0]:
+            raise ValueError("a reserved attribute word is not zero")
+    return found
+
+
+def _value(attr: Attr, values: list[Any]) -> Any:
+    first = values[0]
+    if attr.kind == "enum":
+        name = next((name for name, number in attr.choices.items() if number == first), None)
+        if name is None:
+            raise ValueError(f"{attr.name}={first} is a choice that is unknown here")
+        return name
+    if attr.kind == "ints":
+        return tuple(values)
+    if attr.kind == "axes":
+        return tuple(axis for axis in range(64) if first >> axis & 1)
+    return bool(first) if attr.kind == "bool" else first

@@ -347,6 +347,9 @@ class _Walk:
             file = str(self.folder / FILE_NAME)
             return _Stop("other_machine", file, reason, "install the build for this machine")
         library = self.folder / self.manifest.library
+        if self.manifest.python:  # the interpreter's, not the machine's
+            self.library = library
+            return None
         with library.open("rb") as stream:
             head = stream.read(20)
         if len(head) < 20 or head[:4] != b"\x7fELF":

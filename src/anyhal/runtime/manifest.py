@@ -68,10 +68,12 @@ class Manifest:
     libraries: tuple[VendorLibrary, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()  # instance setting, and the variable that gives it
     opens: PluginFiles | None = None
+    python: str = ""  # in place of `library`, which then is this file as well: a chip in Python
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LIBRARY = re.compile(r"[A-Za-z0-9_.+-]+\.so(\.[0-9]+)*")
+_PYTHON = re.compile(r"[A-Za-z0-9_]+\.py")
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ABI = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
 
@@ -90,6 +92,7 @@ _KEYS: dict[str, type] = {
     "libraries": list,
     "settings": dict,
     "opens": dict,
+    "python": str,
 }
 _OPENS: dict[str, type] = {
     "setting": str,
@@ -122,7 +125,9 @@ def read_manifest(path: Path) -> Manifest:
         data = tomllib.loads(raw.decode("utf-8"))
     except (ValueError, RecursionError) as why:  # numbers and tables without end among them
         raise ManifestError(f"it is not TOML ({why}); write it as the guide shows") from None
-    _check(data, _KEYS, _REQUIRED, "")
+    _check(data, _KEYS, tuple(k for k in _REQUIRED if k != "library" or "python" not in data), "")
+    if "python" in data:
+        _check_python(data)
     hardware = data.get("hardware", {})
     _check(hardware, _HARDWARE, (), "hardware.")
     manifest = Manifest(
@@ -136,7 +141,7 @@ def read_manifest(path: Path) -> Manifest:
         raise ManifestError(f"name {manifest.name!r} is not one lower-case word; rename it")
     if not -MAX_RANK <= manifest.rank < MAX_RANK:
         raise ManifestError("rank does not fit 32 bits; write a small number")
-    if not _LIBRARY.fullmatch(manifest.library):
+    if not manifest.python and not _LIBRARY.fullmatch(manifest.library):
         raise ManifestError(
             f"library {manifest.library!r} is not a file name ending in .so; write the name of the"
             " file beside this manifest, without a folder"
@@ -147,6 +152,18 @@ def read_manifest(path: Path) -> Manifest:
     if not _ABI.fullmatch(manifest.abi):
         raise ManifestError(f"abi {manifest.abi!r} is not a version; write it like 0.1")
     return manifest
+
+
+def _check_python(data: dict[str, Any]) -> None:
+    """A chip in Python has its file in the place of a library's."""
+    if "library" in data:
+        raise ManifestError("it names a library and a Python file; remove one of the two")
+    if not _PYTHON.fullmatch(data["python"]):
+        raise ManifestError(
+            f"python {data['python']!r} is not a file name ending in .py; write the name of the"
+            " file beside this manifest, without a folder"
+        )
+    data["library"] = data["python"]
 
 
 def _check(

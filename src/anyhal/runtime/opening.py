@@ -30,8 +30,7 @@ def open_backend(
     is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
     library = str(record.library)
     try:
-        first_contact(record, instance, given)
-        native = _core.load(library, record.sha256, instance, list(given.items()))
+        native = _instance(record, instance, given)
         rows = native.list_devices()
     except HalError as why:
         row = _row_of(why, library, asked)
@@ -49,6 +48,18 @@ def open_backend(
     stages.passed("devices", library, ", ".join(str(row["name"]) for row in rows))
     stages.add(gate(record.state, library))
     return native, rows
+
+
+def _instance(record: BackendRecord, name: str, given: Mapping[str, str]) -> Any:
+    """A library's, or that of a chip in Python."""
+    assert record.manifest is not None and record.library is not None
+    settings = list(given.items())
+    if record.manifest.python:
+        from anyhal.sdk.chip import load  # only those who have such a chip need it
+
+        return load(record.library, record.sha256, name, settings)
+    first_contact(record, name, given)
+    return _core.load(str(record.library), record.sha256, name, settings)
 
 
 def gate(state: str, library: str) -> Stage:
