@@ -13,7 +13,6 @@ import contextlib
 import os
 import re
 import struct
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -32,12 +31,13 @@ from anyhal.errors import (
     typed_call,
 )
 from anyhal.ops import BY_ID
-from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import Selection, limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
+from anyhal.runtime.discovery import BackendRecord, Discovery, discover
+from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
+from anyhal.runtime.trust import writable_by_others
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -343,19 +343,11 @@ def facts(every: bool = True) -> Facts:
     return limited
 
 
-_warned: set[str] = set()
-
-
 def _warn_once(notes: tuple[str, ...]) -> None:
     """Says on stderr, once per process, what was asked for and not found: a program that runs on
     other devices than its user meant looks like one that works."""
-    if settings.LOG_LEVELS.index(settings.LOG.read()) > settings.LOG_LEVELS.index("warning"):
-        return
     for sentence in notes:
-        if sentence not in _warned and sys.stderr is not None:
-            _warned.add(sentence)
-            with contextlib.suppress(OSError):
-                print(f"anyhal: warning: {printable(sentence)}", file=sys.stderr)
+        say("warning", sentence)
 
 
 def _live(d: Device) -> DeviceFact:

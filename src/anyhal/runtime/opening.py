@@ -12,7 +12,17 @@ from anyhal.errors import BackendLoadError, HalError
 from anyhal.routing.facts import RefusedBackend
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord
 from anyhal.runtime.manifest import PluginFiles
-from anyhal.runtime.stages import ABSENT, CODE_OF_STAGE, FAILED, STAGES, WAITING, Stage, Stages
+from anyhal.runtime.mapped import foreign_copies, share_vendor
+from anyhal.runtime.stages import (
+    ABSENT,
+    CODE_OF_STAGE,
+    FAILED,
+    STAGES,
+    WAITING,
+    Stage,
+    Stages,
+    Stop,
+)
 
 
 def stages_of(record: BackendRecord, instance: str, extra: Mapping[str, str]) -> Stages:
@@ -28,8 +38,16 @@ def open_backend(
     """The instance, and the rows of the devices it lists. Raises BackendLoadError; what happened
     is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
     library = str(record.library)
+    before = _core.mapped_libraries()
+    shared = share_vendor(record, given, before)
+    if isinstance(shared, Stop):
+        stages.add(shared.row("dependencies"))
+        raise load_error(
+            f"backend {instance!r} was not loaded: {shared.detail}; {shared.hint}", stages
+        )
+    given, first = shared
     try:
-        native = _core.load(library, record.sha256, instance, list(given.items()))
+        native = _core.load(library, record.sha256, instance, list(given.items()), first)
         rows = native.list_devices()
     except HalError as why:
         row = _row_of(why, library, asked)
@@ -37,6 +55,10 @@ def open_backend(
         stages.add(row)
         raise load_error(str(why), stages) from None
     stages.passed_before("devices", library)
+    mixed = foreign_copies([*given.values(), *first], _core.mapped_libraries())
+    if mixed is not None:
+        stages.add(mixed.row("dependencies"))
+        raise load_error(f"backend {instance!r} is not used: {mixed.detail}; {mixed.hint}", stages)
     if not rows:
         sentence = without_devices(record.name, record.manifest.opens if record.manifest else None)
         detail, _, hint = sentence.rpartition("; ")

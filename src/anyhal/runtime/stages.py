@@ -40,7 +40,8 @@ CODES = {
     "name_taken": "another backend of that name was found first",
     # architecture
     "other_machine": "it is built for another processor architecture",
-    "not_elf": "the library is no ELF file",
+    "not_elf": "the library is no ELF shared library",
+    "malformed": "the library contradicts itself: its tables lead nowhere",
     "cut_off": "the library's file is shorter than its own table of contents says",
     # trust
     "duplicate": "the same library, by path, file or build id, was found before",
@@ -112,6 +113,21 @@ class Stage:
     def stopped(self) -> bool:
         """Whether the backend went no further."""
         return self.status in (FAILED, ABSENT)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a backend goes no further than the stage at hand. `absent`: nothing is wrong with it."""
+
+    code: str
+    file: str
+    detail: str
+    hint: str
+    absent: bool = False
+
+    def row(self, stage: str) -> Stage:
+        status = ABSENT if self.absent else FAILED
+        return Stage(stage, status, self.file, self.code, self.detail, self.hint)
 
 
 class Stages(Sequence[Stage]):

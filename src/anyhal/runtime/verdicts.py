@@ -23,8 +23,8 @@ from anyhal.errors import HalError
 from anyhal.ops import lookup
 from anyhal.ops._spec import OpSpec
 from anyhal.printable import printable
-from anyhal.runtime.discovery import writable_by_others
 from anyhal.runtime.small_file import read_small_file
+from anyhal.runtime.trust import writable_by_others
 from anyhal.settings import cache_folder
 
 _MOST_BYTES = 16 << 20  # a cell takes a hundred bytes, and a device has some thousand cells
