@@ -30,7 +30,9 @@ def make(root: Path, name: str, text: str | None = None, body: bytes | None = No
     folder = root / name
     folder.mkdir(parents=True)
     (folder / "backend.toml").write_text(toml(name) if text is None else text)
-    (folder / f"libanyhal_{name}.so").write_bytes(elf_library(tail=name.encode()) if body is None else body)
+    (folder / f"libanyhal_{name}.so").write_bytes(
+        elf_library(tail=name.encode()) if body is None else body
+    )
     return folder
 
 
@@ -175,7 +177,10 @@ def test_sec_02_the_current_directory_is_never_searched(
 def test_the_environment_comes_first_and_the_first_name_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = make(tmp_path / "1", "chip"), make(tmp_path / "2", "chip", body=elf_library(tail=b"2"))
+    first, second = (
+        make(tmp_path / "1", "chip"),
+        make(tmp_path / "2", "chip", body=elf_library(tail=b"2")),
+    )
     path = os.pathsep.join((str(tmp_path / "1"), str(tmp_path / "2")))
     monkeypatch.setenv("ANYHAL_BACKEND_PATH", path)
     records = [r for r in discover(hashes={}).backends if r.name == "chip"]

@@ -198,6 +198,11 @@ def _loaded() -> _Loaded:
         return _state
 
 
+def found() -> Discovery:
+    """What lies on the search path; each record's stages say how far it came."""
+    return _loaded().discovery
+
+
 def _load_deferred(name: str | None = None) -> None:
     """Loads the deferred backend of that name, or all of them."""
     state = _loaded()

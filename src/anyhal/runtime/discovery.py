@@ -24,7 +24,7 @@ from anyhal.runtime.elf import ElfFile
 from anyhal.runtime.library import read_library, symbols_stop, system_stop
 from anyhal.runtime.log import say
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
-from anyhal.runtime.stages import Stages, Stop
+from anyhal.runtime.stages import WAITING, Stage, Stages, Stop
 from anyhal.runtime.trust import hash_of, writable_by_others
 from anyhal.runtime.vendor import find_libraries, plugin_paths
 from anyhal.runtime.versions import contract_fits, is_older
@@ -106,8 +106,21 @@ def discover(
             record = _Walk(folder, root, known_hashes, test_script, seen_files, seen_names).record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
+            _say_why_it_waits(record)
             found.append(record)
     return Discovery(tuple(found), tuple(searched), tuple(notes))
+
+
+def _say_why_it_waits(record: BackendRecord) -> None:
+    if record.error is not None or record.manifest is None:
+        return
+    if record.hidden:
+        code, why, hint = "hidden", "it is test equipment", "name it, or set ANYHAL_FAKE"
+    elif record.manifest.deferred:
+        code, why, hint = "deferred", "it costs much to open", "name its device"
+    else:
+        return
+    record.stages.add(Stage("open", WAITING, str(record.library), code, why, hint))
 
 
 def default_roots() -> Iterator[Root]:
@@ -303,7 +316,7 @@ class _Walk:
         wanted = self.manifest.hardware
         stop = hardware.misfit(wanted, str(self.folder / FILE_NAME))
         # What the user names by a variable is tried, whatever the machine seems to have.
-        if stop is not None and not (stop.absent and self.asked):
+        if stop is not None and (stop.code == "other_machine" or not self.asked):
             return stop
         read = read_library(self.folder / self.manifest.library)
         if isinstance(read, Stop):

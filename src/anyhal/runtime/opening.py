@@ -16,6 +16,7 @@ from anyhal.runtime.mapped import foreign_copies, share_vendor
 from anyhal.runtime.stages import (
     ABSENT,
     CODE_OF_STAGE,
+    CODES,
     FAILED,
     STAGES,
     WAITING,
@@ -104,7 +105,8 @@ def _row_of(why: HalError, library: str, asked: bool) -> Stage:
     stage = stage if stage in STAGES else "devices"
     # In the contract, not_found at these stages is a missing driver or library of its vendor.
     missing = stage in ("init", "devices") and getattr(why, "status", why.code) == "not_found"
-    code = getattr(why, "reason", "") or CODE_OF_STAGE[stage]
+    code = getattr(why, "reason", "")
+    code = code if code in CODES else CODE_OF_STAGE.get(stage, "open_failed")
     detail, _, hint = str(why).rpartition("; ")
     detail = detail.partition(f"{library}: ")[2] or detail or str(why)
     return Stage(

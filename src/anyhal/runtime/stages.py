@@ -76,8 +76,15 @@ CODES = {
     "hidden": "it is test equipment that nobody asked for",
     # the probe, a child process in which a stranger's library is opened first
     "probe_crashed": "the library ended its probe by a signal",
+    "probe_aborted": "the library ended its probe by abort(), as a failed assertion does",
+    "probe_exited": "the library ended its probe by exit()",
     "probe_timeout": "the library did not answer its probe in time",
+    "probe_memory": "the library took more memory in its probe than listing devices can need",
+    "probe_forked": "the library left a copy of the process, or another process, running",
     "probe_state": "the library changed the state of the process that opened it",
+    "probe_threads": "the library starts threads by being opened, and its manifest has none",
+    "probe_printed": "the library prints on standard output, which belongs to the program",
+    "probe_impossible": "the probe could not be run, so that nothing is known of the library",
 }
 
 # What a refusal of the core means where the core says no code of its own.

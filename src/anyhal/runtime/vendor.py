@@ -95,7 +95,10 @@ def _take_stack(stack: list[VendorLibrary], found: Found) -> _Lack | None:
 def _lack_of(stack: list[VendorLibrary], places: list[list[_Place]]) -> _Lack:
     lost = [(row, at) for row, at in zip(stack, places, strict=True) if not any(p.path for p in at)]
     if not lost:
-        where = [f"{row.file} in {at[0].root}" for row, at in zip(stack, places, strict=True)]
+        where = [
+            f"{row.file} in {next(place.root for place in at if place.path)}"
+            for row, at in zip(stack, places, strict=True)
+        ]
         detail = f"the parts of stack {stack[0].stack} lie in different folders: {', '.join(where)}"
         hint = "install all of it from one source"
         return _Lack("mixed_roots", detail, hint, f"{detail}; {hint}")
