@@ -57,6 +57,8 @@ def junk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make("empty", None, "")
     make("gone", None)
     make("random", os.urandom(4096))
+    odd = make("odd", good.read_bytes())
+    os.rename(odd, os.path.join(os.fsencode(odd.parent), b"odd\xff"))
     make("short", good.read_bytes()[:2000])
     machine = bytearray(good.read_bytes())
     machine[18] = 243
@@ -87,6 +89,7 @@ def test_it_lists_each_by_its_reason_and_ends_well(junk: Path) -> None:
         "empty": ("manifest", "bad_manifest"),
         "gone": ("manifest", "no_library"),
         "old": ("manifest", "abi_mismatch"),
+        "odd\udcff": ("found", "unreadable"),
         "random": ("architecture", "not_elf"),
         "short": ("architecture", "cut_off"),
         "riscv": ("architecture", "other_machine"),

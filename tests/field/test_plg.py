@@ -255,3 +255,18 @@ def test_pkg_02_two_copies_are_named_with_their_files(tmp_path: Path) -> None:
         ("LLVM", ("/a/libLLVM-14.so.1", "/b/libLLVM.so.18.1"))
     ]
     assert copies_of_runtimes(["/a/libgomp.so.1", "/a/libgomp.so.1"]) == []
+
+
+def test_pkg_02_a_backend_that_brings_a_second_copy_says_so(tmp_path: Path) -> None:
+    from loading import cc
+
+    first = cc("int x;\n", tmp_path / "libiomp5.so")
+    (tmp_path / "kit").mkdir()
+    cc("int kit_version(void) { return 3; }\n", tmp_path / "kit" / "libomp.so.5")
+    rows = row(tmp_path / "kit").replace("libkit.so.3", "libomp.so.5")
+    backend(tmp_path / "b", "chip", rows)
+    code = f"import ctypes\nctypes.CDLL('{first}')\n{LOAD}print(hal.device('chip').fact.note)\n"
+    done = play(code, path=tmp_path / "b")
+    assert "kit 3 of" in done.stderr, done.stderr
+    note = done.stdout.splitlines()[-1]
+    assert "2 OpenMP runtimes" in note and str(first) in note and "libomp.so.5" in note

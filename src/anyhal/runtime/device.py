@@ -37,6 +37,7 @@ from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover
 from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
+from anyhal.runtime.stages import STAGES
 from anyhal.runtime.trust import writable_by_others
 from anyhal.runtime.verdicts import fingerprint_of
 
@@ -243,8 +244,10 @@ def _load(
     fingerprint = fingerprint_of(record.sha256, given)
     equipment = record.manifest is not None and record.manifest.test_equipment
     tested = not equipment or given.get("selftest") == "1"
+    opened = stages[STAGES.index("open")].detail  # a second copy of a runtime, for one
+    notes = "; ".join(filter(None, (*record.notes, opened)))
     for index, row in enumerate(rows):
-        fact = _fact(record, f"{instance}:{index}", instance, row)
+        fact = _fact(record, f"{instance}:{index}", instance, row, notes)
         made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
@@ -260,7 +263,9 @@ def _artefact_folder(backend: str) -> str:
     return "" if writable_by_others(folder) else str(folder)
 
 
-def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any]) -> DeviceFact:
+def _fact(
+    record: BackendRecord, name: str, instance: str, row: Mapping[str, Any], note: str
+) -> DeviceFact:
     uuid: bytes = row["uuid"]
     identity = uuid.hex() if any(uuid) else ""
     if not identity and (row["pci_domain"] or row["pci_function"]):
@@ -283,7 +288,7 @@ def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any
             "+".join(word for bit, word in _KIND_FLAGS if k["flags"] & bit) for k in kinds
         ),
         own_threads=row["own_threads"],
-        note="; ".join(record.notes),
+        note=note,
     )
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import NotFoundError, typed_call
+from anyhal.printable import printable
 from anyhal.runtime import hardware
 from anyhal.runtime.elf import ElfFile
 from anyhal.runtime.library import read_library, symbols_stop, system_stop
@@ -150,7 +151,7 @@ def _plugin_root(entry: metadata.EntryPoint) -> Iterator[Root]:
     try:
         value = entry.load()
         path = Path(value() if callable(value) else value)
-    except Exception as why:  # any import error of a foreign package
+    except (Exception, SystemExit) as why:  # whatever a foreign package does when imported
         yield Root(Path(os.devnull), f"entry point {entry.name}, which failed: {why}")
         return
     if path.is_absolute():
@@ -277,6 +278,11 @@ class _Walk:
 
     def _found(self) -> Stop | None:
         given, self.folder = self.folder, self.folder.resolve(strict=True)
+        try:
+            str(self.folder).encode("utf-8")
+        except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
+            why = "its path is not UTF-8, and so cannot be handed to the core"
+            return Stop("unreadable", printable(str(self.folder)), why, "rename the folder")
         for path in (given, self.folder / FILE_NAME):
             writer = writable_by_others(path, self.root.strict)
             if not writer:

@@ -39,12 +39,13 @@ class Copies:
 
 def copies_of_runtimes(mapped: Iterable[str]) -> list[Copies]:
     """Families of which more than one file is mapped."""
-    files = list(dict.fromkeys(os.path.realpath(path) for path in mapped))
+    names = [(os.path.basename(path), path) for path in mapped]
     found = []
     for family, pattern in _FAMILIES:
-        members = tuple(f for f in files if re.match(pattern, os.path.basename(f)))
-        if len(members) > 1:
-            found.append(Copies(family, members))
+        members = [os.path.realpath(path) for name, path in names if re.match(pattern, name)]
+        files = tuple(dict.fromkeys(members))
+        if len(files) > 1:
+            found.append(Copies(family, files))
     return found
 
 
@@ -89,9 +90,11 @@ def _vendor_settings(record: BackendRecord) -> list[str]:
 
 def _other_copy(path: str, mapped: Sequence[str]) -> str | None:
     """The file that the process has under the name of `path`, when it is another one."""
-    name, real = os.path.basename(path), os.path.realpath(path)
+    name = os.path.basename(path)
     for other in mapped:
-        if os.path.basename(other) == name and os.path.realpath(other) != real:
+        if os.path.basename(other) != name:
+            continue
+        if os.path.realpath(other) != os.path.realpath(path):
             return other
     return None
 

@@ -12,7 +12,7 @@ from anyhal.errors import BackendLoadError, HalError
 from anyhal.routing.facts import RefusedBackend
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord
 from anyhal.runtime.manifest import PluginFiles
-from anyhal.runtime.mapped import foreign_copies, share_vendor
+from anyhal.runtime.mapped import copies_of_runtimes, foreign_copies, share_vendor
 from anyhal.runtime.stages import (
     ABSENT,
     CODE_OF_STAGE,
@@ -56,7 +56,11 @@ def open_backend(
         stages.add(row)
         raise load_error(str(why), stages) from None
     stages.passed_before("devices", library)
-    mixed = foreign_copies([*given.values(), *first], _core.mapped_libraries())
+    after = _core.mapped_libraries()
+    known = copies_of_runtimes(before)
+    twice = [str(copies) for copies in copies_of_runtimes(after) if copies not in known]
+    stages.passed("open", library, "; ".join(twice))
+    mixed = foreign_copies([*given.values(), *first], after)
     if mixed is not None:
         stages.add(mixed.row("dependencies"))
         raise load_error(f"backend {instance!r} is not used: {mixed.detail}; {mixed.hint}", stages)

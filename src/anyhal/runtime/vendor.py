@@ -236,7 +236,7 @@ def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
             if not path.is_absolute():
                 raise ValueError(f"{path} is no absolute path")
             found.append(path.resolve(strict=True))
-        except Exception as why:  # any import error of a foreign package
+        except (Exception, SystemExit) as why:  # whatever a foreign package does when imported
             notes.append(f"entry point {entry.name} of {wanted.entry_points} failed: {why}")
     for row in wanted.packages:
         located, _ = locate_library(row)
