@@ -2,6 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/sha256.hpp"
 
+// A test compiles the plain form alone.
+#if defined(__x86_64__) && !defined(ANYHAL_PLAIN_SHA256)
+#define ANYHAL_SHA_STEPS
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 #include <bit>
 #include <cstdio>
 #include <cstring>
@@ -25,9 +32,7 @@ uint32_t big_endian(const uint8_t* p) {
   return uint32_t(p[0]) << 24 | uint32_t(p[1]) << 16 | uint32_t(p[2]) << 8 | p[3];
 }
 
-}  // namespace
-
-void Sha256::compress(const uint8_t* block) {
+void compress_plain(uint32_t* state, const uint8_t* block) {
   uint32_t w[64];
   for (int t = 0; t < 16; ++t) w[t] = big_endian(block + 4 * t);
   for (int t = 16; t < 64; ++t) {
@@ -36,7 +41,7 @@ void Sha256::compress(const uint8_t* block) {
     w[t] = w[t - 16] + s0 + w[t - 7] + s1;
   }
   uint32_t v[8];
-  std::memcpy(v, state_, sizeof(v));
+  std::memcpy(v, state, sizeof(v));
   auto& [a, b, c, d, e, f, g, h] = v;
   for (int t = 0; t < 64; ++t) {
     const uint32_t sum1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
@@ -45,7 +50,57 @@ void Sha256::compress(const uint8_t* block) {
     const uint32_t t2 = sum0 + ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
   }
-  for (int i = 0; i < 8; ++i) state_[i] += v[i];
+  for (int i = 0; i < 8; ++i) state[i] += v[i];
+}
+
+#ifdef ANYHAL_SHA_STEPS
+// The same in the processor's own steps, which hold the state as ABEF and CDGH: a library is hashed
+// each time that it is opened.
+__attribute__((target("sha,sse4.1"))) void compress_native(uint32_t* state, const uint8_t* block) {
+  const auto load = [](const void* p) __attribute__((target("sha,sse4.1"))) {
+    return _mm_loadu_si128(static_cast<const __m128i*>(p));
+  };
+  const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bll, 0x0405060700010203ll);
+  const __m128i cdab = _mm_shuffle_epi32(load(state), 0xb1);
+  const __m128i efgh = _mm_shuffle_epi32(load(state + 4), 0x1b);
+  __m128i abef = _mm_alignr_epi8(cdab, efgh, 8), cdgh = _mm_blend_epi16(efgh, cdab, 0xf0);
+  const __m128i abef_before = abef, cdgh_before = cdgh;
+  __m128i w[4];  // the last sixteen words of the message schedule
+  for (int i = 0; i < 16; ++i) {
+    __m128i& now = w[i % 4];
+    if (i < 4) {
+      now = _mm_shuffle_epi8(load(block + 16 * i), swap);
+    } else {
+      const __m128i last = w[(i + 3) % 4], before = w[(i + 2) % 4];
+      now = _mm_add_epi32(_mm_sha256msg1_epu32(now, w[(i + 1) % 4]),
+                          _mm_alignr_epi8(last, before, 4));
+      now = _mm_sha256msg2_epu32(now, last);
+    }
+    const __m128i sum = _mm_add_epi32(now, load(kRound + 4 * i));
+    cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
+    abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
+  }
+  abef = _mm_add_epi32(abef, abef_before), cdgh = _mm_add_epi32(cdgh, cdgh_before);
+  const __m128i feba = _mm_shuffle_epi32(abef, 0x1b), dchg = _mm_shuffle_epi32(cdgh, 0xb1);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state), _mm_blend_epi16(feba, dchg, 0xf0));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(state + 4), _mm_alignr_epi8(dchg, feba, 8));
+}
+
+bool has_native() {
+  constexpr unsigned kSha = 1u << 29;  // leaf 7, EBX
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & kSha) && __builtin_cpu_supports("sse4.1");
+}
+#endif
+
+}  // namespace
+
+void Sha256::compress(const uint8_t* block) {
+#ifdef ANYHAL_SHA_STEPS
+  static const bool native = has_native();
+  if (native) return compress_native(state_, block);
+#endif
+  compress_plain(state_, block);
 }
 
 void Sha256::add(const void* data, uint64_t bytes) {

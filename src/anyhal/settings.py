@@ -9,10 +9,13 @@ path there.
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -22,6 +25,7 @@ __all__ = ["TABLE", "Setting", "environment_is_trusted", "setting", "unknown_nam
 
 T_co = TypeVar("T_co", covariant=True)
 PREFIX = "ANYHAL_"
+_AT_SECURE = 23  # <elf.h>
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,26 @@ class Setting(Generic[T_co]):
             ) from None
 
 
+@lru_cache(maxsize=1)
+def _has_extra_rights() -> bool:
+    """The kernel's word (AT_SECURE): set-uid, set-gid, capabilities of the program's file."""
+    try:
+        with open("/proc/self/auxv", "rb") as stream:
+            words = stream.read()
+    except PermissionError:  # a process whose user has changed may not look at itself
+        import ctypes
+
+        return bool(ctypes.CDLL(None).getauxval(_AT_SECURE))
+    except OSError:
+        return False  # no /proc: the numbers of user and group have to do
+    pairs = struct.iter_unpack("LL", words[: len(words) // 16 * 16])
+    return any(kind == _AT_SECURE and value for kind, value in pairs)
+
+
 def environment_is_trusted() -> bool:
     """Whether this process has the rights of the user who started it, and no more."""
+    if _has_extra_rights():
+        return False
     real_uid, effective_uid, saved_uid = os.getresuid()
     real_gid, effective_gid, saved_gid = os.getresgid()
     return real_uid == effective_uid == saved_uid and real_gid == effective_gid == saved_gid
@@ -271,6 +293,8 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     given = CACHE.read(environ)
     if given is not None:
         return given
+    if environ is None and not environment_is_trusted():  # HOME is the user's to choose
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".cache" / "anyhal"
     home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
     return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "anyhal"
 

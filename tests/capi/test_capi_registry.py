@@ -160,8 +160,10 @@ def test_random_changes_never_crash_the_parser(build: Build, play: Play, tmp_pat
     assert len([line for line in lines if line.startswith(("ok ", "refused 68 "))]) >= 1500
 
 
-def test_the_hash_is_that_of_hashlib(build: Build, play: Play, tmp_path: Path) -> None:
-    program = build("sha256_driver.cc", f"-I{ROOT}", str(CORE.parent / "sha256.cc"), link=False)
+@pytest.mark.parametrize("form", ["-UANYHAL_PLAIN_SHA256", "-DANYHAL_PLAIN_SHA256"])
+def test_the_hash_is_that_of_hashlib(build: Build, play: Play, tmp_path: Path, form: str) -> None:
+    source = str(CORE.parent / "sha256.cc")
+    program = build("sha256_driver.cc", f"-I{ROOT}", form, source, link=False)
     rng = random.Random(3)
     paths, wanted = [], []
     for size in [*range(131), 65535, 65536, 65537, 300001]:

@@ -24,7 +24,7 @@ from anyhal.errors import HalError, InvalidArgumentError
 
 __all__ = ["main"]
 
-COMMANDS = ("cache", "config", "devices", "explain", "run")
+COMMANDS = ("backend", "cache", "config", "devices", "doctor", "explain", "run")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _WRITE_FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF}
 

@@ -21,7 +21,11 @@ def lines() -> Iterator[str]:
     for record in discover().backends:
         if record.hidden:
             continue
-        if record.error is not None or record.manifest is None:
+        stop = record.stages.first_failure
+        if stop is not None and stop.status == "absent" and record.manifest is not None:
+            made_by = f"{record.manifest.vendor}, ABI {record.manifest.abi}"
+            yield f"backend {record.name} ({made_by}, not here: {stop.detail})"
+        elif record.error is not None or record.manifest is None:
             yield f"backend {record.name} refused: {record.error}"
         else:
             yield (

@@ -13,7 +13,6 @@ import contextlib
 import os
 import re
 import struct
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -32,12 +31,14 @@ from anyhal.errors import (
     typed_call,
 )
 from anyhal.ops import BY_ID
-from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import Selection, limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
+from anyhal.runtime.discovery import BackendRecord, Discovery, discover
+from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
+from anyhal.runtime.stages import STAGES
+from anyhal.runtime.trust import writable_by_others
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -198,6 +199,11 @@ def _loaded() -> _Loaded:
         return _state
 
 
+def found() -> Discovery:
+    """What lies on the search path; each record's stages say how far it came."""
+    return _loaded().discovery
+
+
 def _load_deferred(name: str | None = None) -> None:
     """Loads the deferred backend of that name, or all of them."""
     state = _loaded()
@@ -238,8 +244,10 @@ def _load(
     fingerprint = fingerprint_of(record.sha256, given)
     equipment = record.manifest is not None and record.manifest.test_equipment
     tested = not equipment or given.get("selftest") == "1"
+    opened = stages[STAGES.index("open")].detail  # a second copy of a runtime, for one
+    notes = "; ".join(filter(None, (*record.notes, opened)))
     for index, row in enumerate(rows):
-        fact = _fact(record, f"{instance}:{index}", instance, row)
+        fact = _fact(record, f"{instance}:{index}", instance, row, notes)
         made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
@@ -255,7 +263,9 @@ def _artefact_folder(backend: str) -> str:
     return "" if writable_by_others(folder) else str(folder)
 
 
-def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any]) -> DeviceFact:
+def _fact(
+    record: BackendRecord, name: str, instance: str, row: Mapping[str, Any], note: str
+) -> DeviceFact:
     uuid: bytes = row["uuid"]
     identity = uuid.hex() if any(uuid) else ""
     if not identity and (row["pci_domain"] or row["pci_function"]):
@@ -278,7 +288,7 @@ def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any
             "+".join(word for bit, word in _KIND_FLAGS if k["flags"] & bit) for k in kinds
         ),
         own_threads=row["own_threads"],
-        note="; ".join(record.notes),
+        note=note,
     )
 
 
@@ -343,19 +353,11 @@ def facts(every: bool = True) -> Facts:
     return limited
 
 
-_warned: set[str] = set()
-
-
 def _warn_once(notes: tuple[str, ...]) -> None:
     """Says on stderr, once per process, what was asked for and not found: a program that runs on
     other devices than its user meant looks like one that works."""
-    if settings.LOG_LEVELS.index(settings.LOG.read()) > settings.LOG_LEVELS.index("warning"):
-        return
     for sentence in notes:
-        if sentence not in _warned and sys.stderr is not None:
-            _warned.add(sentence)
-            with contextlib.suppress(OSError):
-                print(f"anyhal: warning: {printable(sentence)}", file=sys.stderr)
+        say("warning", sentence)
 
 
 def _live(d: Device) -> DeviceFact:

@@ -8,13 +8,10 @@ current directory; what others can write is refused.
 
 from __future__ import annotations
 
-import errno
-import hashlib
+import contextlib
 import json
 import os
-import platform
 import stat
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -22,18 +19,19 @@ from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import NotFoundError, typed_call
+from anyhal.printable import printable
+from anyhal.runtime import hardware
+from anyhal.runtime.elf import ElfFile
+from anyhal.runtime.library import read_library, symbols_stop, system_stop
+from anyhal.runtime.log import say
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
-from anyhal.runtime.stages import ABSENT, FAILED, Stage, Stages
-from anyhal.runtime.vendor import locate_library, plugin_paths
+from anyhal.runtime.stages import WAITING, Stage, Stages, Stop
+from anyhal.runtime.trust import hash_of, writable_by_others
+from anyhal.runtime.vendor import find_libraries, plugin_paths
+from anyhal.runtime.versions import contract_fits, is_older
 
 ENTRY_POINTS = "anyhal.backends"
 SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
-
-_LINKS = 40  # as the kernel's own walk
-# ELF program header up to p_filesz, then what is not needed here (System V ABI).
-_SEGMENT = struct.Struct("<IIQQQQ16x")
-# ELF header, offset 18: e_machine (System V ABI, "ELF header").
-_ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,8 @@ class BackendRecord:
     error: str | None = None
     hidden: bool = False  # test equipment that nobody asked for
     asked: bool = False  # the user named, by a variable, what it must open
+    first: tuple[str, ...] = ()  # libraries of its vendor that are opened before it
+    chosen: tuple[str, ...] = ()  # where each of its vendor's stacks comes from, and why
 
     @property
     def failed_stage(self) -> str:
@@ -95,8 +95,8 @@ def discover(
         test_script = settings.FAKE.read()
     found: list[BackendRecord] = []
     searched: list[str] = []
-    notes: list[str] = []
-    seen_files: dict[tuple[int, int], Path] = {}
+    notes: list[str] = _ignored() if roots is None else []
+    seen_files: dict[object, Path] = {}
     seen_names: dict[str, Path] = {}
     known_hashes = build_hashes() if hashes is None else hashes
     for root in list(default_roots()) if roots is None else list(roots):
@@ -107,17 +107,43 @@ def discover(
             record = _Walk(folder, root, known_hashes, test_script, seen_files, seen_names).record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
+            _say_why_it_waits(record)
             found.append(record)
     return Discovery(tuple(found), tuple(searched), tuple(notes))
 
 
+def _say_why_it_waits(record: BackendRecord) -> None:
+    if record.error is not None or record.manifest is None:
+        return
+    if record.hidden:
+        code, why, hint = "hidden", "it is test equipment", "name it, or set ANYHAL_FAKE"
+    elif record.manifest.deferred:
+        code, why, hint = "deferred", "it costs much to open", "name its device"
+    else:
+        return
+    record.stages.add(Stage("open", WAITING, str(record.library), code, why, hint))
+
+
 def default_roots() -> Iterator[Root]:
-    """The environment's folders, then installed plugins, then the package's own."""
-    for path in settings.BACKEND_PATH.read():
-        yield Root(path, settings.BACKEND_PATH.name)
-    for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
-        yield from _plugin_root(entry)
+    """The environment's folders, then installed plugins, then the package's own: that alone where
+    this process has more rights than its user, who chooses the first two."""
+    if settings.environment_is_trusted():
+        for path in settings.BACKEND_PATH.read():
+            say("info", f"looking for backends in {path} first ({settings.BACKEND_PATH.name})")
+            yield Root(path, settings.BACKEND_PATH.name)
+        for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
+            yield from _plugin_root(entry)
     yield Root(package_folder() / "backends", "the package itself", strict=False)
+
+
+def _ignored() -> list[str]:
+    """What a process with more rights than its user does not look at."""
+    if settings.environment_is_trusted():
+        return []
+    why = "this process has more rights than its user"
+    given = sorted(name for name in os.environ if name.startswith(settings.PREFIX))
+    said = f"{', '.join([*given, 'installed plugins'])} are not looked at: {why}"
+    return [f"{said}; run it without set-uid, set-gid and file capabilities to use them"]
 
 
 def _plugin_root(entry: metadata.EntryPoint) -> Iterator[Root]:
@@ -125,7 +151,7 @@ def _plugin_root(entry: metadata.EntryPoint) -> Iterator[Root]:
     try:
         value = entry.load()
         path = Path(value() if callable(value) else value)
-    except Exception as why:  # any import error of a foreign package
+    except (Exception, SystemExit) as why:  # whatever a foreign package does when imported
         yield Root(Path(os.devnull), f"entry point {entry.name}, which failed: {why}")
         return
     if path.is_absolute():
@@ -180,66 +206,6 @@ def _holds_manifest(folder: Path) -> bool:
         return False
 
 
-def writable_by_others(path: Path, owner_matters: bool = True) -> str:
-    """Who else may replace the file or folder at `path`, as a sentence part, or "".
-
-    With `owner_matters` every folder on the way counts, also those in which a link lies, and so do
-    owner and group; without, only the right of everybody to write the thing itself: who owns an
-    installed package is the interpreter's concern, which runs its code already.
-    """
-    if not owner_matters:
-        everybody = path.stat().st_mode & stat.S_IWOTH
-        return f"{path} can be written by everybody" if everybody else ""
-    *way, last = _steps(path)
-    for step in (last, *reversed(way)):
-        info = step.lstat()
-        if info.st_uid not in {0, os.geteuid()}:
-            return f"{step} belongs to user {info.st_uid}"
-        if stat.S_ISLNK(info.st_mode):
-            continue  # it has an owner, but no rights of its own
-        # In a sticky folder such as /tmp others cannot replace what is mine.
-        sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX) and step != last
-        if info.st_mode & stat.S_IWOTH and not sticky:
-            return f"{step} can be written by everybody"
-        if info.st_mode & stat.S_IWGRP and info.st_gid not in {0, os.getegid()} and not sticky:
-            return f"{step} can be written by group {info.st_gid}"
-    return ""
-
-
-def _steps(path: Path) -> Iterator[Path]:
-    """What the system walks over from the root to the file behind all links, that last."""
-    rest = list(reversed(path.absolute().parts[1:]))
-    at, links = Path("/"), 0
-    yield at
-    while rest:
-        part = rest.pop()
-        if part == "..":
-            at = at.parent
-            continue
-        yield at / part
-        if not (at / part).is_symlink():
-            at = at / part
-            continue
-        links += 1
-        if links > _LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        target = Path(os.readlink(at / part))
-        at = Path("/") if target.is_absolute() else at
-        rest += [part for part in reversed(target.parts) if part != "/"]
-    yield at
-
-
-@dataclass(frozen=True)
-class _Stop:
-    """Why a backend goes no further. `absent`: nothing is wrong with it."""
-
-    code: str
-    file: str
-    detail: str
-    hint: str
-    absent: bool = False
-
-
 @dataclass
 class _Walk:
     """One backend on its way through the stages."""
@@ -248,7 +214,7 @@ class _Walk:
     root: Root
     hashes: dict[str, str]
     test_script: str | None
-    seen_files: dict[tuple[int, int], Path]
+    seen_files: dict[object, Path]  # by inode, and by build id
     seen_names: dict[str, Path]
     stages: Stages = field(default_factory=Stages)
     manifest: Manifest | None = None
@@ -257,10 +223,13 @@ class _Walk:
     state: str = UNCERTIFIED
     given: dict[str, str] = field(default_factory=dict)
     asked: bool = False
+    elf: ElfFile | None = None
+    first: list[str] = field(default_factory=list)
+    chosen: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def record(self) -> BackendRecord:
-        steps: tuple[tuple[str, Callable[[], _Stop | None]], ...] = (
+        steps: tuple[tuple[str, Callable[[], Stop | None]], ...] = (
             ("found", self._found),
             ("manifest", self._manifest),
             ("architecture", self._architecture),
@@ -273,12 +242,12 @@ class _Walk:
                 stop = step()
             except OSError as why:
                 file = str(why.filename or self.folder)
-                stop = _Stop("unreadable", file, why.strerror or str(why), "repair it")
+                stop = Stop("unreadable", file, why.strerror or str(why), "repair it")
             if stop is None:
-                self.stages.passed(name, str(self.library or self.folder))
+                file = str(self.library or self.folder)
+                self.stages.passed(name, file, "; ".join(self.chosen))
                 continue
-            status = ABSENT if stop.absent else FAILED
-            self.stages.add(Stage(name, status, stop.file, stop.code, stop.detail, stop.hint))
+            self.stages.add(stop.row(name))
             said = "is not used here:" if stop.absent else f"was refused at stage {name}:"
             error = f"backend {self._name} {said} {stop.detail} ({stop.file}); {stop.hint}"
             break
@@ -297,6 +266,8 @@ class _Walk:
             notes=tuple(self.notes),
             error=error,
             asked=self.asked,
+            first=tuple(self.first),
+            chosen=tuple(self.chosen),
         )
 
     @property
@@ -305,87 +276,90 @@ class _Walk:
 
     # Each stage answers None, or why the backend stops there.
 
-    def _found(self) -> _Stop | None:
+    def _found(self) -> Stop | None:
         given, self.folder = self.folder, self.folder.resolve(strict=True)
+        try:
+            str(self.folder).encode("utf-8")
+        except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
+            why = "its path is not UTF-8, and so cannot be handed to the core"
+            return Stop("unreadable", printable(str(self.folder)), why, "rename the folder")
         for path in (given, self.folder / FILE_NAME):
             writer = writable_by_others(path, self.root.strict)
             if not writer:
                 continue
             hint = "take that right away (chmod go-w) or move the folder"
-            return _Stop("untrusted", str(self.folder), writer, hint)
+            return Stop("untrusted", str(self.folder), writer, hint)
         return None
 
-    def _manifest(self) -> _Stop | None:
+    def _manifest(self) -> Stop | None:
         file = self.folder / FILE_NAME
         try:
             self.manifest = read_manifest(file)
         except ManifestError as why:
             reason, _, hint = str(why).rpartition("; ")
-            return _Stop("bad_manifest", str(file), reason, hint)
-        if self.manifest.abi != CONTRACT:
-            theirs = f"it is built for draft {self.manifest.abi} of the contract"
-            reason = f"{theirs}, this core has {CONTRACT}"
-            newer = _version(self.manifest.abi) > _version(CONTRACT)
-            hint = f"upgrade the {'core' if newer else 'backend'}"
-            return _Stop("abi_mismatch", str(file), reason, hint)
+            return Stop("bad_manifest", str(file), reason, hint)
+        if not contract_fits(self.manifest.abi, self.manifest.floor, CONTRACT):
+            draft = "draft " if self.manifest.abi.startswith("0.") else ""
+            floor = f" (from {self.manifest.floor} on)" if self.manifest.floor else ""
+            theirs = f"it is built for {draft}{self.manifest.abi}{floor} of the contract"
+            old = is_older(self.manifest.abi, CONTRACT) and not self.manifest.floor
+            hint = f"upgrade the {'backend' if old else 'core'}"
+            return Stop("abi_mismatch", str(file), f"{theirs}, this core has {CONTRACT}", hint)
+        self._settings()
         if not (self.folder / self.manifest.library).is_file():
             missing = str(self.folder / self.manifest.library)
             hint = "build it, or install the backend again"
-            return _Stop("no_library", missing, "there is no such file", hint)
+            return Stop("no_library", missing, "there is no such file", hint)
         other = self.seen_names.get(self.manifest.name)
         if other is not None and other != self.folder:
             reason = f"the name {self.manifest.name!r} is taken by {other}, which was found first"
             hint = "remove one of the two from the search path"
-            return _Stop("name_taken", str(file), reason, hint)
+            return Stop("name_taken", str(file), reason, hint)
         return None
 
-    def _architecture(self) -> _Stop | None:
+    def _architecture(self) -> Stop | None:
         assert self.manifest is not None
-        here = platform.machine()
-        if self.manifest.machines and here not in self.manifest.machines:
-            reason = f"it is for {', '.join(self.manifest.machines)}, this machine is {here}"
-            file = str(self.folder / FILE_NAME)
-            return _Stop("other_machine", file, reason, "install the build for this machine")
-        library = self.folder / self.manifest.library
+        wanted = self.manifest.hardware
+        stop = hardware.misfit(wanted, str(self.folder / FILE_NAME))
+        # What the user names by a variable is tried, whatever the machine seems to have.
+        if stop is not None and (stop.code == "other_machine" or not self.asked):
+            return stop
+        self.library = self.folder / self.manifest.library
         if self.manifest.python:  # the interpreter's, not the machine's
-            self.library = library
             return None
-        with library.open("rb") as stream:
-            head = stream.read(20)
-        if len(head) < 20 or head[:4] != b"\x7fELF":
-            hint = "build it, or install it again"
-            return _Stop("not_elf", str(library), "it is not an ELF library", hint)
-        machine = _ELF_MACHINES.get(int.from_bytes(head[18:20], "little"), "another machine")
-        if machine != here:
-            reason = f"it is built for {machine}, this machine is {here}"
-            hint = "install the build for this machine"
-            return _Stop("other_machine", str(library), reason, hint)
-        needed, given = _mapped_bytes(library), library.stat().st_size
-        if needed > given:
-            # The loader would map past the end, and the first touch there ends the process.
-            reason = f"it was cut off: its segments need {needed} bytes, {given} are there"
-            hint = "build it, or install the backend again"
-            return _Stop("cut_off", str(library), reason, hint)
-        self.library = library
+        read = read_library(self.library)
+        if isinstance(read, Stop):
+            self.library = None
+            return read
+        self.elf = read
         return None
 
-    def _trust(self) -> _Stop | None:
-        assert self.manifest is not None and self.library is not None
+    def _trust(self) -> Stop | None:
+        assert self.library is not None
         library = self.library.resolve(strict=True)
         info = library.stat()
-        first = self.seen_files.setdefault((info.st_dev, info.st_ino), library)
-        if first != library:
-            reason = f"it is the same file as {first}"
-            return _Stop("duplicate", str(library), reason, "remove one of the two")
+        builds = [f"build id {self.elf.build_id}"] if self.elf and self.elf.build_id else []
+        for mark in ((info.st_dev, info.st_ino), *builds):
+            first = self.seen_files.get(mark, library)
+            if first != library:
+                same = "same build" if isinstance(mark, str) else "same file"
+                reason = f"it is the {same} as {first}"
+                return Stop("duplicate", str(library), reason, "remove one of the two")
         writer = writable_by_others(self.library, self.root.strict)
         if writer:
             hint = "take that right away (chmod go-w)"
-            return _Stop("untrusted", str(library), writer, hint)
+            return Stop("untrusted", str(library), writer, hint)
+        stop = symbols_stop(self.elf, library) if self.elf else None
+        if stop is not None:
+            return stop
         self.library = library
         self.sha256 = hash_of(library)
-        return self._against_build(library)
+        stop = self._against_build(library)
+        if stop is None:
+            self.seen_files |= dict.fromkeys(((info.st_dev, info.st_ino), *builds), library)
+        return stop
 
-    def _against_build(self, library: Path) -> _Stop | None:
+    def _against_build(self, library: Path) -> Stop | None:
         """Self-tested is what this build made, in its place and unchanged."""
         try:
             key = library.relative_to(package_folder()).as_posix()
@@ -398,69 +372,42 @@ class _Walk:
             reason = (
                 f"its hash {self.sha256[:16]} is not the build's {expected[:16]}: it was changed"
             )
-            return _Stop("hash_mismatch", str(library), reason, "install anyhal again")
+            return Stop("hash_mismatch", str(library), reason, "install anyhal again")
         self.state = SELF_TESTED
         return None
 
-    def _dependencies(self) -> _Stop | None:
+    def _settings(self) -> None:
+        """What variables give it; a variable that nothing reads is told at `dependencies`."""
         assert self.manifest is not None
+        for setting, variable in self.manifest.settings:
+            with contextlib.suppress(NotFoundError):
+                value = settings.setting(variable).read()
+                if value is not None:
+                    self.given[setting] = str(value)
+                    self.asked = True
+                    say("info", f"backend {self._name} is given {setting}={value} ({variable})")
+
+    def _dependencies(self) -> Stop | None:
+        assert self.manifest is not None and self.library is not None
         if self.manifest.test_equipment and self.test_script not in (None, "1"):
             self.given["script"] = str(self.test_script)
-        for setting, variable in self.manifest.settings:
+        for _, variable in self.manifest.settings:
             try:
-                value = settings.setting(variable).read()
+                settings.setting(variable)
             except NotFoundError as unknown:
                 reason, _, hint = str(unknown).rpartition("; ")
-                return _Stop("bad_setting", str(self.folder / FILE_NAME), reason, hint)
-            if value is not None:
-                self.given[setting] = str(value)
-                self.asked = True
-        for name in dict.fromkeys(row.setting for row in self.manifest.libraries):
-            rows = [row for row in self.manifest.libraries if row.setting == name]
-            found = [(row, *locate_library(row)) for row in rows]
-            path = next((path for _, path, _ in found if path is not None), None)
-            self.given[name] = str(path) if path else ""
-            if path is not None:
-                continue
-            wanted, _, why = found[-1]
-            sentence = wanted.missing or f"{wanted.file} of {wanted.package} is missing"
-            if wanted.required:
-                hint = f"pip install {wanted.package!r}"
-                return _Stop("missing_library", wanted.file, why, hint)
-            self.notes.append(f"{sentence} ({why})")
-        if self.manifest.opens is not None:
+                return Stop("bad_setting", str(self.folder / FILE_NAME), reason, hint)
+        found = find_libraries(self.manifest.libraries)
+        self.given |= found.settings
+        self.notes += found.notes
+        self.first, self.chosen = found.first, found.chosen
+        stop = found.stop or (system_stop(self.elf, self.library) if self.elf else None)
+        if stop is None and self.manifest.opens is not None:
             paths, notes = plugin_paths(self.manifest.opens)
             self.asked = self.asked or bool(paths)
             self.given[self.manifest.opens.setting] = os.pathsep.join(map(str, paths))
             self.notes += notes
-        return None
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, text.split(".")))
-
-
-def _mapped_bytes(library: Path) -> int:
-    """Where the last loaded segment of a 64-bit little-endian ELF file ends; 0 for no table."""
-    with library.open("rb") as stream:
-        head = stream.read(64)
-        if len(head) < 64 or head[4:6] != b"\x02\x01":
-            return 0  # the loader says what is wrong with it
-        (start,) = struct.unpack_from("<Q", head, 32)  # e_phoff
-        size, count = struct.unpack_from("<HH", head, 54)  # e_phentsize, e_phnum
-        if size != _SEGMENT.size or start > library.stat().st_size:
-            return 0
-        stream.seek(start)
-        table = stream.read(size * count)
-    whole = table[: len(table) // size * size]
-    return max(
-        (at + n for kind, _, at, _, _, n in _SEGMENT.iter_unpack(whole) if kind == 1), default=0
-    )
-
-
-def hash_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return stop
 
 
 @typed_call("get_include")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from anyhal.runtime.small_file import read_small_file
+from anyhal.runtime.versions import is_contract, is_range
 
 FILE_NAME = "backend.toml"
 CONTRACT = "0.3"  # the draft of include/anyhal/backend.h that this core speaks
@@ -27,15 +28,19 @@ class ManifestError(ValueError):
 
 @dataclass(frozen=True)
 class VendorLibrary:
-    """A library that an installed distribution carries; its path becomes an instance setting.
+    """A vendor's library, carried by an installed distribution or lying in one of the `roots`; its
+    path becomes an instance setting.
 
-    Rows of one setting are alternatives, the first that is found is taken.
+    Rows of one setting are alternatives, the first that is found is taken. Rows of one `stack` come
+    from one folder or not at all.
     """
 
     setting: str
-    package: str
-    file: str
-    versions: str = ""
+    package: str = ""  # the distribution that carries it, or usually does
+    file: str = ""
+    versions: str = ""  # of the distribution
+    roots: tuple[str, ...] = ()  # absolute folders, asked in order behind the distribution
+    stack: str = ""
     required: bool = False
     missing: str = ""  # the sentence to show when it is not there
 
@@ -48,6 +53,25 @@ class PluginFiles:
     variable: str  # the environment variable that lists them; "none" for none
     entry_points: str = ""  # a group; each gives a path, or a function that does
     packages: tuple[VendorLibrary, ...] = ()  # distributions known to carry one
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The oldest driver that will do, and the file that tells its version before it is opened."""
+
+    file: str  # absolute, such as /sys/module/NAME/version
+    least: str
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What must be on a machine before the backend is opened there; empty asks for nothing."""
+
+    machine: tuple[str, ...] = ()  # as `uname -m` says it; any of them
+    cpu_features: tuple[str, ...] = ()  # as /proc/cpuinfo says them; all of them
+    pci: tuple[str, ...] = ()  # "10de" or "10de:2330"; one of these or of device_nodes
+    device_nodes: tuple[str, ...] = ()  # absolute, with * and ?
+    driver: Driver | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +88,8 @@ class Manifest:
     own_threads: bool = False
     test_equipment: bool = False
     deferred: bool = False  # loaded when it is named, listed, or the only one left
-    machines: tuple[str, ...] = ()  # empty: any
+    floor: str = ""  # the oldest contract that it runs on, where `abi` alone does not say it
+    hardware: Hardware = Hardware()
     libraries: tuple[VendorLibrary, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()  # instance setting, and the variable that gives it
     opens: PluginFiles | None = None
@@ -75,13 +100,16 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LIBRARY = re.compile(r"[A-Za-z0-9_.+-]+\.so(\.[0-9]+)*")
 _PYTHON = re.compile(r"[A-Za-z0-9_]+\.py")
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_ABI = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
+_VERSIONED = re.compile(r"[^/]+\.so\.[0-9]+(\.[0-9]+)*")
+_PCI = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4})?")
+_NUMBERS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 _KEYS: dict[str, type] = {
     "name": str,
     "vendor": str,
     "library": str,
     "abi": str,
+    "floor": str,
     "licence": str,
     "summary": str,
     "rank": int,
@@ -102,12 +130,21 @@ _OPENS: dict[str, type] = {
 }
 _TABLES = ("hardware", "libraries", "settings", "opens")
 _REQUIRED = ("name", "vendor", "library", "abi", "licence", "summary")
-_HARDWARE: dict[str, type] = {"machine": list}
+_HARDWARE: dict[str, type] = {
+    "machine": list,
+    "cpu_features": list,
+    "pci": list,
+    "device_nodes": list,
+    "driver": dict,
+}
+_DRIVER: dict[str, type] = {"file": str, "least": str}
 _LIBRARY_KEYS: dict[str, type] = {
     "setting": str,
     "package": str,
     "file": str,
     "versions": str,
+    "roots": list,
+    "stack": str,
     "required": bool,
     "missing": str,
 }
@@ -128,11 +165,9 @@ def read_manifest(path: Path) -> Manifest:
     _check(data, _KEYS, tuple(k for k in _REQUIRED if k != "library" or "python" not in data), "")
     if "python" in data:
         _check_python(data)
-    hardware = data.get("hardware", {})
-    _check(hardware, _HARDWARE, (), "hardware.")
     manifest = Manifest(
         **{k: data[k] for k in _KEYS if k in data and k not in _TABLES},
-        machines=_strings(hardware.get("machine", []), "hardware.machine"),
+        hardware=_hardware(data.get("hardware", {})),
         libraries=tuple(_vendor_library(row) for row in data.get("libraries", [])),
         settings=tuple(data.get("settings", {}).items()),
         opens=_plugin_files(data["opens"]) if "opens" in data else None,
@@ -149,8 +184,12 @@ def read_manifest(path: Path) -> Manifest:
     for setting, variable in manifest.settings:
         if not isinstance(variable, str):
             raise ManifestError(f"settings.{setting} is no text; write a variable's name")
-    if not _ABI.fullmatch(manifest.abi):
-        raise ManifestError(f"abi {manifest.abi!r} is not a version; write it like 0.1")
+    if not is_contract(manifest.abi):
+        raise ManifestError(
+            f"abi {manifest.abi!r} is neither a version nor a range; write it like 0.3 or >=1.0,<2"
+        )
+    if manifest.floor and not _NUMBERS.fullmatch(manifest.floor):
+        raise ManifestError(f"floor {manifest.floor!r} is not a version; write it like 1.0")
     return manifest
 
 
@@ -191,15 +230,61 @@ def _strings(values: list[Any], where: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _vendor_library(row: Any) -> VendorLibrary:
+def _absolute(values: list[Any], where: str) -> tuple[str, ...]:
+    paths = _strings(values, where)
+    for path in paths:
+        if not path.startswith("/") or ".." in path.split("/"):
+            raise ManifestError(f"{where} {path!r} is no absolute path; write one without ..")
+    return paths
+
+
+def _hardware(table: dict[str, Any]) -> Hardware:
+    _check(table, _HARDWARE, (), "hardware.")
+    driver = None
+    if "driver" in table:
+        _check(table["driver"], _DRIVER, ("file", "least"), "hardware.driver.")
+        driver = Driver(**table["driver"])
+        _absolute([driver.file], "hardware.driver.file")
+        if not _NUMBERS.fullmatch(driver.least):
+            raise ManifestError(f"hardware.driver.least {driver.least!r} is no version; correct it")
+    pci = _strings(table.get("pci", []), "hardware.pci")
+    for name in pci:
+        if not _PCI.fullmatch(name):
+            raise ManifestError(
+                f"hardware.pci {name!r} is no PCI id; write vendor or vendor:device in lower-case"
+                " hexadecimal, such as 10de or 10de:2330"
+            )
+    return Hardware(
+        machine=_strings(table.get("machine", []), "hardware.machine"),
+        cpu_features=_strings(table.get("cpu_features", []), "hardware.cpu_features"),
+        pci=pci,
+        device_nodes=_absolute(table.get("device_nodes", []), "hardware.device_nodes"),
+        driver=driver,
+    )
+
+
+def _vendor_library(row: Any, versioned: bool = True) -> VendorLibrary:
     if not isinstance(row, dict):
         raise ManifestError("libraries holds something other than tables; write [[libraries]]")
-    _check(row, _LIBRARY_KEYS, ("setting", "package", "file"), "libraries.")
-    if not _PACKAGE.fullmatch(row["package"]):
+    _check(row, _LIBRARY_KEYS, ("setting", "file"), "libraries.")
+    roots = _absolute(row.get("roots", []), "libraries.roots")
+    if "package" not in row and not roots:
+        raise ManifestError("key libraries.package is missing; add it, or libraries.roots")
+    if "package" in row and not _PACKAGE.fullmatch(row["package"]):
         raise ManifestError(f"libraries.package {row['package']!r} is no distribution; correct it")
     if "/" in row["file"]:
         raise ManifestError(f"libraries.file {row['file']!r} has a folder; write the file name")
-    return VendorLibrary(**row)
+    if versioned and not _VERSIONED.fullmatch(row["file"]):
+        # A name without a number is whatever lies there, in any version.
+        raise ManifestError(
+            f"libraries.file {row['file']!r} names no version; write the one that it was built"
+            " for, such as libname.so.3"
+        )
+    if row.get("versions") and not is_range(row["versions"]):
+        raise ManifestError(
+            f"libraries.versions {row['versions']!r} is no range; write it like >=1.2,<2"
+        )
+    return VendorLibrary(**(row | {"roots": roots}))
 
 
 def _plugin_files(table: dict[str, Any]) -> PluginFiles:
@@ -207,5 +292,5 @@ def _plugin_files(table: dict[str, Any]) -> PluginFiles:
     rows = table.get("packages", [])
     if not all(isinstance(row, dict) for row in rows):
         raise ManifestError("opens.packages holds something other than tables; write { package }")
-    packages = tuple(_vendor_library({"setting": table["setting"], **row}) for row in rows)
+    packages = tuple(_vendor_library({"setting": table["setting"], **row}, False) for row in rows)
     return PluginFiles(**(table | {"packages": packages}))

@@ -12,8 +12,19 @@ from anyhal.errors import BackendLoadError, HalError
 from anyhal.routing.facts import RefusedBackend
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord
 from anyhal.runtime.manifest import PluginFiles
+from anyhal.runtime.mapped import copies_of_runtimes, foreign_copies, share_vendor
 from anyhal.runtime.probe import first_contact
-from anyhal.runtime.stages import ABSENT, CODE_OF_STAGE, FAILED, STAGES, WAITING, Stage, Stages
+from anyhal.runtime.stages import (
+    ABSENT,
+    CODE_OF_STAGE,
+    CODES,
+    FAILED,
+    STAGES,
+    WAITING,
+    Stage,
+    Stages,
+    Stop,
+)
 
 
 def stages_of(record: BackendRecord, instance: str, extra: Mapping[str, str]) -> Stages:
@@ -29,8 +40,16 @@ def open_backend(
     """The instance, and the rows of the devices it lists. Raises BackendLoadError; what happened
     is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
     library = str(record.library)
+    before = _core.mapped_libraries()
+    shared = share_vendor(record, given, before)
+    if isinstance(shared, Stop):
+        stages.add(shared.row("dependencies"))
+        raise load_error(
+            f"backend {instance!r} was not loaded: {shared.detail}; {shared.hint}", stages
+        )
+    given, first = shared
     try:
-        native = _instance(record, instance, given)
+        native = _instance(record, instance, given, first)
         rows = native.list_devices()
     except HalError as why:
         row = _row_of(why, library, asked)
@@ -38,6 +57,14 @@ def open_backend(
         stages.add(row)
         raise load_error(str(why), stages) from None
     stages.passed_before("devices", library)
+    after = _core.mapped_libraries()
+    known = copies_of_runtimes(before)
+    twice = [str(copies) for copies in copies_of_runtimes(after) if copies not in known]
+    stages.passed("open", library, "; ".join(twice))
+    mixed = foreign_copies([*given.values(), *first], after)
+    if mixed is not None:
+        stages.add(mixed.row("dependencies"))
+        raise load_error(f"backend {instance!r} is not used: {mixed.detail}; {mixed.hint}", stages)
     if not rows:
         sentence = without_devices(record.name, record.manifest.opens if record.manifest else None)
         detail, _, hint = sentence.rpartition("; ")
@@ -50,7 +77,9 @@ def open_backend(
     return native, rows
 
 
-def _instance(record: BackendRecord, name: str, given: Mapping[str, str]) -> Any:
+def _instance(
+    record: BackendRecord, name: str, given: Mapping[str, str], first: Any
+) -> Any:
     """A library's, or that of a chip in Python."""
     assert record.manifest is not None and record.library is not None
     settings = list(given.items())
@@ -59,7 +88,7 @@ def _instance(record: BackendRecord, name: str, given: Mapping[str, str]) -> Any
 
         return load(record.library, record.sha256, name, settings)
     first_contact(record, name, given)
-    return _core.load(str(record.library), record.sha256, name, settings)
+    return _core.load(str(record.library), record.sha256, name, settings, first)
 
 
 def gate(state: str, library: str) -> Stage:
@@ -95,7 +124,8 @@ def _row_of(why: HalError, library: str, asked: bool) -> Stage:
     stage = stage if stage in STAGES else "devices"
     # In the contract, not_found at these stages is a missing driver or library of its vendor.
     missing = stage in ("init", "devices") and getattr(why, "status", why.code) == "not_found"
-    code = getattr(why, "reason", "") or CODE_OF_STAGE[stage]
+    code = getattr(why, "reason", "")
+    code = code if code in CODES else CODE_OF_STAGE.get(stage, "open_failed")
     detail, _, hint = str(why).rpartition("; ")
     detail = detail.partition(f"{library}: ")[2] or detail or str(why)
     return Stage(

@@ -27,6 +27,7 @@ from pathlib import Path
 from anyhal import settings
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.runtime.discovery import BackendRecord, discover
+from anyhal.runtime.manifest import CONTRACT
 from anyhal.runtime.verdicts import fingerprint_of, quarantined
 
 FORM = 2
@@ -55,7 +56,7 @@ def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ())
         assert record.manifest is not None
         count += 1
         yes = "yes" if record.name in allow else "no"
-        known = (record.name, record.manifest.abi, record.state, yes, record.manifest.rank)
+        known = (record.name, CONTRACT, record.state, yes, record.manifest.rank)
         lines.append(_line("backend", *known, record.sha256, record.library))
         lines += [_line("setting", name, value) for name, value in record.settings]
         wrong = quarantined(fingerprint_of(record.sha256, dict(record.settings)))

@@ -40,7 +40,8 @@ CODES = {
     "name_taken": "another backend of that name was found first",
     # architecture
     "other_machine": "it is built for another processor architecture",
-    "not_elf": "the library is no ELF file",
+    "not_elf": "the library is no ELF shared library",
+    "malformed": "the library contradicts itself: its tables lead nowhere",
     "cut_off": "the library's file is shorter than its own table of contents says",
     # trust
     "duplicate": "the same library, by path, file or build id, was found before",
@@ -84,7 +85,6 @@ CODES = {
     "probe_threads": "the library starts threads by being opened, and its manifest has none",
     "probe_printed": "the library prints on standard output, which belongs to the program",
     "probe_impossible": "the probe could not be run, so that nothing is known of the library",
-    "hash_mismatch": "the library is not the one that was looked at",
 }
 
 # What a refusal of the core means where the core says no code of its own.
@@ -120,6 +120,21 @@ class Stage:
     def stopped(self) -> bool:
         """Whether the backend went no further."""
         return self.status in (FAILED, ABSENT)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a backend goes no further than the stage at hand. `absent`: nothing is wrong with it."""
+
+    code: str
+    file: str
+    detail: str
+    hint: str
+    absent: bool = False
+
+    def row(self, stage: str) -> Stage:
+        status = ABSENT if self.absent else FAILED
+        return Stage(stage, status, self.file, self.code, self.detail, self.hint)
 
 
 class Stages(Sequence[Stage]):

@@ -1,19 +1,202 @@
-"""Finds a vendor library by what an installed distribution says it carries, as an absolute path.
+"""Finds vendor libraries as absolute paths: all parts of one vendor's stack in one place.
 SPDX-License-Identifier: Apache-2.0
 
-Never by bare name, never on a search path: the file list of the distribution is the only source.
+Never by bare name, never on a search path, never without a version: the file lists of installed
+distributions and the folders that a manifest lists are the only sources.
 """
 
 from __future__ import annotations
 
-import re
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from anyhal import settings
+from anyhal.runtime.elf import ElfError, read_elf
 from anyhal.runtime.manifest import PluginFiles, VendorLibrary
+from anyhal.runtime.stages import Stop
+from anyhal.runtime.trust import writable_by_others
+from anyhal.runtime.versions import version_matches
 
-_CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)")
+
+@dataclass
+class Found:
+    """What was found for the [[libraries]] of one manifest."""
+
+    settings: dict[str, str] = field(default_factory=dict)  # "" where nothing was found
+    chosen: list[str] = field(default_factory=list)  # where each stack comes from, and why
+    notes: list[str] = field(default_factory=list)  # what is missing without stopping the backend
+    first: list[str] = field(default_factory=list)  # to open before the backend, in this order
+    stop: Stop | None = None
+
+
+def find_libraries(rows: Sequence[VendorLibrary]) -> Found:
+    """Each setting's first row that is found; each stack whole and from one folder."""
+    found, missing = Found(), dict[str, list[_Lack]]()
+    for stack in _stacks(rows):
+        lack = _take_stack(stack, found)
+        if lack is not None:
+            for row in stack:
+                missing.setdefault(row.setting, []).append(lack)
+    for row in rows:
+        found.settings.setdefault(row.setting, "")
+    for setting, lacks in missing.items():
+        if found.settings[setting] or found.stop is not None:
+            continue
+        lack = lacks[-1]
+        required = next((r for r in rows if r.setting == setting and r.required), None)
+        if required is not None:
+            found.stop = Stop(lack.code, required.file, lack.detail, lack.hint)
+        elif lack.note not in found.notes:
+            found.notes.append(lack.note)
+    return found
+
+
+@dataclass(frozen=True)
+class _Lack:
+    """Why a stack was not taken."""
+
+    code: str
+    detail: str
+    hint: str
+    note: str
+
+
+def _stacks(rows: Sequence[VendorLibrary]) -> Iterator[list[VendorLibrary]]:
+    """The rows in order, those of one stack together."""
+    seen: set[str] = set()
+    for row in rows:
+        if not row.stack:
+            yield [row]
+        elif row.stack not in seen:
+            seen.add(row.stack)
+            yield [other for other in rows if other.stack == row.stack]
+
+
+def _take_stack(stack: list[VendorLibrary], found: Found) -> _Lack | None:
+    if all(found.settings.get(row.setting) for row in stack):
+        return None  # an earlier row gave it
+    places = [list(_places(row)) for row in stack]
+    roots = list(dict.fromkeys(p.root for row in places for p in row if p.path is not None))
+    for root in roots:
+        paths = [next((p.path for p in row if p.root == root), None) for row in places]
+        if all(paths):
+            for row, path in zip(stack, paths, strict=True):
+                found.settings[row.setting] = str(path)
+            found.first += [p for p in needed_first(map(str, paths)) if p not in found.first]
+            if stack[0].stack:
+                found.chosen.append(f"stack {stack[0].stack} is that of {root}, which has it whole")
+            return None
+    return _lack_of(stack, places)
+
+
+def _lack_of(stack: list[VendorLibrary], places: list[list[_Place]]) -> _Lack:
+    lost = [(row, at) for row, at in zip(stack, places, strict=True) if not any(p.path for p in at)]
+    if not lost:
+        where = [
+            f"{row.file} in {next(place.root for place in at if place.path)}"
+            for row, at in zip(stack, places, strict=True)
+        ]
+        detail = f"the parts of stack {stack[0].stack} lie in different folders: {', '.join(where)}"
+        hint = "install all of it from one source"
+        return _Lack("mixed_roots", detail, hint, f"{detail}; {hint}")
+    why = "; ".join(_why(row, at) for row, at in lost)
+    packages = list(dict.fromkeys(row.package for row, _ in lost if row.package))
+    hint = f"pip install {' '.join(repr(p) for p in packages)}" if packages else "install it"
+    wrong = any(p.code == "library_version" for _, at in lost for p in at)
+    row = lost[0][0]
+    sentence = row.missing or f"{row.file}{f' of {row.package}' if row.package else ''} is missing"
+    code = "library_version" if wrong else "missing_library"
+    return _Lack(code, why, hint, f"{sentence} ({why})")
+
+
+def _why(row: VendorLibrary, places: list[_Place]) -> str:
+    """One missing file: where it was looked for, and who usually has it."""
+    asked = [p.why for p in places if p.why]
+    folders = [p.root for p in places if not p.why]
+    if folders:
+        usually = f"; package {row.package} usually has it" if row.package else ""
+        asked.append(f"{row.file} is not in {', '.join(folders)}{usually}")
+    return "; ".join(asked)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One place where a row's file may lie."""
+
+    root: str
+    path: Path | None
+    why: str = ""
+    code: str = "missing_library"
+
+
+def _places(row: VendorLibrary) -> Iterator[_Place]:
+    if row.package:
+        path, why = locate_library(row)
+        root = _home_of(row.package) if path is not None else ""
+        wrong = " is needed" in why
+        yield _Place(root, path, why, "library_version" if wrong else "missing_library")
+    for root in row.roots:
+        path = Path(root) / row.file
+        if not path.is_file():
+            yield _Place(root, None)
+            continue
+        writer = writable_by_others(path)
+        yield _Place(root, None if writer else path, writer and f"{row.file} is not used: {writer}")
+
+
+def _home_of(package: str) -> str:
+    """The folder that a distribution was installed into."""
+    return os.path.realpath(str(metadata.distribution(package).locate_file("")))
+
+
+def needed_first(paths: Iterable[str]) -> list[str]:
+    """What those libraries need and have with them (beside themselves, or where $ORIGIN in them
+    points), the deepest first: opened by path before them, no other copy can take its place."""
+    order: list[str] = []
+
+    def visit(path: str, depth: int) -> None:
+        for near in companions(path) if depth < _DEEPEST else ():
+            if near not in order:
+                visit(near, depth + 1)
+                if near not in order:
+                    order.append(near)
+
+    for path in paths:
+        visit(path, 0)
+    return order
+
+
+_DEEPEST = 16  # libraries that need each other in a circle end there
+
+
+def companions(path: str) -> list[str]:
+    """The files that a library needs and that lie with it."""
+    try:
+        elf = read_elf(path, exports=False)
+    except (OSError, ElfError):
+        return []
+    folder = os.path.dirname(path)
+    folders = [folder, *origin_folders(elf.runpath or elf.rpath, folder)]
+    found = []
+    for name in elf.needed:
+        places = (os.path.realpath(os.path.join(f, name)) for f in folders if "/" not in name)
+        near = next((place for place in places if os.path.isfile(place)), None)
+        if near is not None and near != os.path.realpath(path):
+            found.append(near)
+    return found
+
+
+def origin_folders(search: str, folder: str) -> list[str]:
+    """Those folders of a run path that lie relative to the library."""
+    found = []
+    for part in search.split(":"):
+        for word in ("$ORIGIN", "${ORIGIN}"):
+            if part.startswith(word):
+                found.append(os.path.normpath(folder + part[len(word) :]))
+    return found
 
 
 def locate_library(wanted: VendorLibrary) -> tuple[Path | None, str]:
@@ -53,34 +236,10 @@ def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
             if not path.is_absolute():
                 raise ValueError(f"{path} is no absolute path")
             found.append(path.resolve(strict=True))
-        except Exception as why:  # any import error of a foreign package
+        except (Exception, SystemExit) as why:  # whatever a foreign package does when imported
             notes.append(f"entry point {entry.name} of {wanted.entry_points} failed: {why}")
     for row in wanted.packages:
         located, _ = locate_library(row)
         if located is not None:
             found.append(located)
     return list(dict.fromkeys(found)), notes
-
-
-def version_matches(version: str, clauses: str) -> bool:
-    """Whether a release such as 2023.2.0 meets ">=2023.2,<2024". Unreadable clauses never match."""
-    release = _release(version)
-    for clause in clauses.split(","):
-        found = _CLAUSE.fullmatch(clause.strip())
-        if found is None:
-            return False
-        sign, bound = found[1], _release(found[2])
-        order = (release > bound) - (release < bound)
-        allowed = {"==": (0,), "!=": (-1, 1), ">=": (0, 1), "<=": (-1, 0), ">": (1,), "<": (-1,)}
-        if order not in allowed[sign]:
-            return False
-    return True
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The numbers before any pre-release letter, without trailing zeros: 2.0 equals 2."""
-    found = re.match(r"\d+(?:\.\d+)*", version)
-    numbers = [int(part) for part in found[0].split(".")] if found else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)

@@ -1,0 +1,90 @@
+"""Whether the hardware that a manifest names is on this machine; nothing is opened to find out.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+from functools import lru_cache
+from glob import glob
+from pathlib import Path
+
+from anyhal.runtime.manifest import Hardware
+from anyhal.runtime.stages import Stop
+from anyhal.runtime.versions import release
+
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_CPU = Path("/proc/cpuinfo")
+_MODALIAS = re.compile(r"pci:v0000([0-9A-F]{4})d0000([0-9A-F]{4})")
+
+
+def misfit(wanted: Hardware, file: str) -> Stop | None:
+    """Why a backend with this manifest `file` has nothing to do here, or None."""
+    here = platform.machine()
+    if wanted.machine and here not in wanted.machine:
+        why = f"it is for {', '.join(wanted.machine)}, this machine is {here}"
+        return Stop("other_machine", file, why, "install the build for this machine")
+    lacking = [name for name in wanted.cpu_features if name not in cpu_features()]
+    if lacking:
+        why = f"this processor lacks {', '.join(lacking)}"
+        return Stop("hardware_absent", file, why, "use another backend", absent=True)
+    if not _is_here(wanted):
+        why = f"none of {', '.join((*wanted.device_nodes, *_pci_names(wanted)))} is here"
+        hint = "connect the device, and install its kernel driver"
+        return Stop("hardware_absent", file, why, hint, absent=True)
+    return _old_driver(wanted)
+
+
+def _is_here(wanted: Hardware) -> bool:
+    if not wanted.device_nodes and not wanted.pci:
+        return True
+    if any(glob(pattern) for pattern in wanted.device_nodes):
+        return True
+    here = pci_ids() if wanted.pci else frozenset()
+    return any(name in here for name in wanted.pci)
+
+
+def _pci_names(wanted: Hardware) -> list[str]:
+    return [f"PCI {name}" for name in wanted.pci]
+
+
+def _old_driver(wanted: Hardware) -> Stop | None:
+    driver = wanted.driver
+    if driver is None:
+        return None
+    try:
+        said = Path(driver.file).read_text(encoding="utf-8", errors="replace")[:4096]
+    except OSError:
+        return None  # the driver tells its version elsewhere, or is not there: the backend says so
+    found = re.search(r"\d+(\.\d+)*", said)
+    if found is None or release(found[0]) >= release(driver.least):
+        return None
+    why = f"its kernels need driver {driver.least} or newer, this driver is {found[0]}"
+    return Stop("driver_too_old", driver.file, why, "install a newer driver")
+
+
+@lru_cache(maxsize=1)
+def cpu_features() -> frozenset[str]:
+    """What the kernel says the processor has, in the kernel's words."""
+    try:
+        text = _CPU.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return frozenset()
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(found[1].split()) if found else frozenset()
+
+
+@lru_cache(maxsize=1)
+def pci_ids() -> frozenset[str]:
+    """Every device on the PCI bus, as "10de" and as "10de:2330"."""
+    found: set[str] = set()
+    for device in glob(f"{_PCI_DEVICES}/*/modalias"):
+        try:
+            match = _MODALIAS.match(Path(device).read_text(encoding="ascii", errors="replace"))
+        except OSError:
+            continue
+        if match is not None:
+            vendor, number = match[1].lower(), match[2].lower()
+            found |= {vendor, f"{vendor}:{number}"}
+    return frozenset(found)
