@@ -82,6 +82,34 @@ uint32_t __wrap_arc4random(void) {
   return value;
 }
 
+// 2.34: a program's own constructors, run by the C library now, were run by a function that the
+// program handed over; every glibc calls one that it is given.
+typedef void Constructor(int, char**, char**);
+extern Constructor* __preinit_array_start[] __attribute__((visibility("hidden")));
+extern Constructor* __preinit_array_end[] __attribute__((visibility("hidden")));
+extern Constructor* __init_array_start[] __attribute__((visibility("hidden")));
+extern Constructor* __init_array_end[] __attribute__((visibility("hidden")));
+extern void _init(void) __attribute__((visibility("hidden")));
+
+static void construct(int argc, char** argv, char** environment) {
+  for (Constructor** f = __preinit_array_start; f != __preinit_array_end; ++f)
+    (*f)(argc, argv, environment);
+  _init();
+  for (Constructor** f = __init_array_start; f != __init_array_end; ++f)
+    (*f)(argc, argv, environment);
+}
+
+typedef int Main(int, char**, char**);
+int old_start(Main* main, int argc, char** argv, Constructor* init, void (*fini)(void),
+              void (*loader_fini)(void), void* stack_end);
+__asm__(".symver old_start, __libc_start_main@" FIRST);
+int __wrap___libc_start_main(Main* main, int argc, char** argv, Constructor* init,
+                             void (*fini)(void), void (*loader_fini)(void), void* stack_end);
+int __wrap___libc_start_main(Main* main, int argc, char** argv, Constructor* init,
+                             void (*fini)(void), void (*loader_fini)(void), void* stack_end) {
+  return old_start(main, argc, argv, init ? init : construct, fini, loader_fini, stack_end);
+}
+
 // 2.35: which library an instruction of a thrown exception lies in.
 #ifdef DLFO_STRUCT_HAS_EH_DBASE
 typedef struct {

@@ -20,7 +20,7 @@ set(names
   exp exp2 log log2 pow hypot hypotf
   dlopen dlsym dlerror dlclose dladdr dladdr1
   pthread_once __pthread_key_create pthread_mutex_trylock pthread_sigmask
-  stat lstat fstat fstat64 __libc_single_threaded arc4random _dl_find_object
+  stat lstat fstat fstat64 __libc_single_threaded arc4random _dl_find_object __libc_start_main
   _ZSt28__throw_bad_array_new_lengthv _ZNSt15__exception_ptr13exception_ptr9_M_addrefEv
   _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv)
 list(TRANSFORM names PREPEND "-Wl,--wrap=" OUTPUT_VARIABLE ANYHAL_WRAPS)
