@@ -3,13 +3,13 @@
 #include "core/services.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 
@@ -102,8 +102,9 @@ std::string artefact_path(void* context, const char* key) {
 
 anyhal_status service_cache_get(void* context, const char* key, void* data, uint64_t* bytes) {
   const std::string path = artefact_path(context, key);
-  std::error_code unknown;  // opening a pipe would wait for its writer
-  if (!bytes || !std::filesystem::is_regular_file(path, unknown)) return ANYHAL_STATUS_NOT_FOUND;
+  struct stat info = {};  // opening a pipe would wait for its writer
+  if (!bytes || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+    return ANYHAL_STATUS_NOT_FOUND;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return ANYHAL_STATUS_NOT_FOUND;
   // The file begins with the whole key, so that a hash collision is a miss and never wrong bytes.
@@ -124,8 +125,8 @@ anyhal_status service_cache_get(void* context, const char* key, void* data, uint
 anyhal_status service_cache_put(void* context, const char* key, const void* data, uint64_t bytes) {
   const std::string path = artefact_path(context, key);
   if (path.empty()) return ANYHAL_STATUS_NOT_FOUND;
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  for (size_t at = 1; (at = path.find('/', at)) != std::string::npos; ++at)
+    ::mkdir(path.substr(0, at).c_str(), 0777);  // most exist; what fails shows at the file
   const FileLimitSignal guard;
   static std::atomic<uint64_t> number{0};
   const std::string part =

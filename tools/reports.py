@@ -122,6 +122,20 @@ _FAMILIES = (
         (*NATIVE, "src/anyhal", "tests/ops", "tests/device_runs.py"),
     ),
     Family(
+        "wheel",
+        "source archive and wheel as released: tag, size, and a run without compiler and network",
+        ("{python}", "tools/wheel.py", "build/wheel", "--json"),
+        (),
+        (*NATIVE, "cmake", "src/anyhal", "tools/wheel.py"),
+    ),
+    Family(
+        "aarch64",
+        "core and backends cross-compiled, their known answers on an emulated processor",
+        ("{python}", "tools/aarch64.py", "--json"),
+        ("{python}", "tools/aarch64.py", "--quick", "--json"),
+        (*NATIVE, "cmake", "tests/abi", "tools/aarch64.py"),
+    ),
+    Family(
         "dispatch",
         "what a small call costs, against NumPy in the same run",
         ("{python}", "benchmarks/dispatch.py", "--json"),

@@ -461,7 +461,10 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
   snprintf(self->arch, sizeof(self->arch), "generic");
 #endif
   char note[400];
-  self->onednn = onednn_open(setting(hello, "onednn_library"), note, sizeof(note));
+  const char* onednn = setting(hello, "onednn_library");
+  self->onednn = onednn_open(onednn, note, sizeof(note));
+  if (self->onednn == nullptr && onednn != nullptr && onednn[0] != '\0')  // named and of no use
+    hello.services->log(hello.services->context, 2, note);
   snprintf(self->notes, sizeof(self->notes), "code for %s; %s", isa_name(self->isa), note);
   self->kind.size = sizeof(self->kind);
   self->kind.flags = ANYHAL_MEMORY_DEVICE_LOCAL | ANYHAL_MEMORY_HOST_VISIBLE |

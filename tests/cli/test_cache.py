@@ -27,7 +27,9 @@ from anyhal.settings import CACHE
 MODEL = Path(MODELS["smollm2"].member).name
 OURS = {
     "artefacts": "artefacts/cpu/0123456789abcdef.bin",
+    "discovery": "discovery.json",
     "models": f"models/{MODEL}",
+    "probe": f"probe/{'0' * 32}.json",
     "registry": "registry.tsv",
     "selftest": f"selftest/{'0' * 32}.json",
 }
@@ -36,11 +38,12 @@ OURS = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder with one file of each part, 25 bytes each."""
+    beginnings = {"registry": "anyhal-registry\t", "discovery": "anyhal-discovery "}
     monkeypatch.setenv(CACHE.name, str(tmp_path / "cache"))
-    for name in OURS.values():
+    for part, name in OURS.items():
         file = tmp_path / "cache" / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("anyhal-registry\t2\nend\t0\n ")
+        file.write_text(beginnings.get(part, "anyhal").ljust(25))
     return tmp_path / "cache"
 
 
@@ -119,10 +122,11 @@ def test_what_anyhal_did_not_write_stays(folder: Path, tmp_path: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
     (folder / "registry.tsv").write_text("name\tprice\n")
+    (folder / "discovery.json").write_text('{"planets": 2}')
     (folder / "selftest" / f"{'2' * 32}.json").symlink_to(elsewhere / f"{'1' * 32}.json")
     (folder / "artefacts" / "linked").symlink_to(elsewhere)
     os.mkfifo(folder / "selftest" / f"{'3' * 32}.json")
-    stays = files(folder) - set(OURS.values()) | {"registry.tsv"}
+    stays = files(folder) - set(OURS.values()) | {"registry.tsv", "discovery.json"}
     done = anyhal("--clear", "all", "--yes")
     assert done.returncode == 0, done.stderr
     assert files(folder) == stays

@@ -42,6 +42,7 @@ class Part:
     unfinished: str = r"(?!)"
     is_file: bool = False
     lock: str = ""  # held by who writes there
+    locks: str = r"(?!)"  # files that others wait on: they stay, and nobody needs to know
     head: bytes = b""  # how its files begin
 
 
@@ -55,6 +56,16 @@ PARTS: tuple[Part, ...] = (
         unfinished=r"[^/]+/[0-9a-f]{16}\.bin\.part\d+\.\d+",
     ),
     Part(
+        "discovery",
+        "discovery.json",
+        r"discovery\.json",
+        "what was found and checked of backends",
+        "read from the backends' folders again",
+        unfinished=r"discovery\.\d+\.part",
+        is_file=True,
+        head=b"anyhal-discovery ",
+    ),
+    Part(
         "models",
         "models",
         # By name, so that a model which the user put there himself stays.
@@ -63,6 +74,15 @@ PARTS: tuple[Part, ...] = (
         "fetched again when named",
         unfinished=r"\.partial-[^/]+/.+",
         lock=".lock",
+    ),
+    Part(
+        "probe",
+        "probe",
+        r"[0-9a-f]{32}\.json",
+        "how libraries of strangers behaved at first contact",
+        "each is met again in a process of its own",
+        unfinished=r"[0-9a-f]{32}\.\d+\.part",
+        locks=r"[0-9a-f]{32}\.lock",
     ),
     Part(
         "registry",
@@ -194,7 +214,7 @@ def _own(
                     yield from _own(row, found, path + "/", _open_folder(name, folder), deeper - 1)
                 elif _is_own(row, path, info, folder):
                     yield path, folder, info
-                elif deeper and path != row.lock:
+                elif deeper and path != row.lock and not re.fullmatch(row.locks, path):
                     found.notes.append(f"left alone: {path}, {_kind(info)}")
             except FileNotFoundError:
                 continue  # gone since
