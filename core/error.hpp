@@ -14,14 +14,16 @@
 namespace hal {
 
 struct HAL_API Error : std::exception {
-  Error(anyhal_status s, std::string t, int32_t r = ANYHAL_REASON_NONE, std::string where = {})
-      : status(s), reason(r), text(std::move(t)), stage(std::move(where)) {}
+  Error(anyhal_status s, std::string t, int32_t r = ANYHAL_REASON_NONE, std::string where = {},
+        const char* why = "")
+      : status(s), reason(r), text(std::move(t)), stage(std::move(where)), code(why) {}
   const char* what() const noexcept override { return text.c_str(); }
 
   anyhal_status status;
   int32_t reason;
   std::string text;
   std::string stage;  // loader stage, empty elsewhere
+  const char* code;   // of CODES in runtime/stages.py; "": what its stage usually means
 };
 
 HAL_API const char* status_name(int32_t status);
