@@ -100,9 +100,12 @@ void compare(const Instance& in, const Record& ours, const Field* fields, const 
       differs(in, "its " + std::string(ours.name) + " ends before '" + fields[i].text +
                       "', which contract " + version_text(in.reply.abi_max) +
                       " has, and it says that it is built for that");
-  if (common && theirs.bytes < fields[common - 1].end)
+  // Arrays step by it: no compiler gives a size that its fields pass or that would misplace the
+  // next.
+  if (theirs.bytes < fields[common - 1].end || theirs.bytes % 4 ||
+      (ours.bytes % 8 == 0 && theirs.bytes % 8))
     differs(in, "its " + std::string(ours.name) + " is said to have " +
-                    std::to_string(theirs.bytes) + " bytes, which end inside its own fields");
+                    std::to_string(theirs.bytes) + " bytes, which its own fields do not fit");
 }
 
 }  // namespace
@@ -129,6 +132,7 @@ void compare_fingerprints(Instance& in) {
     const auto theirs = section(known->hash);
     return theirs == sections.end() ? own : theirs->bytes;
   };
+  in.sizes.table = size("anyhal_table", sizeof(anyhal_table));
   in.sizes.device_info = size("anyhal_device_info", sizeof(anyhal_device_info));
   in.sizes.memory_kind = size("anyhal_memory_kind", sizeof(anyhal_memory_kind));
   in.sizes.tensor_desc = size("anyhal_tensor_desc", sizeof(anyhal_tensor_desc));

@@ -19,9 +19,9 @@ struct ListedDevice {
   std::vector<anyhal_memory_kind> kinds;
 };
 
-// Bytes of the backend's own form of the records that come in arrays.
+// Bytes of the backend's own form of the table and of the records that come in arrays.
 struct RecordSizes {
-  uint32_t device_info, memory_kind, tensor_desc, graph_value, graph_entry;
+  uint32_t table, device_info, memory_kind, tensor_desc, graph_value, graph_entry;
 };
 
 // Lives until the process ends: libraries are never closed.

@@ -69,14 +69,16 @@ void take_table(Instance& in) {
                " bytes); rebuild it with this backend.h");
   // Tables grow by slots: no header will ever have this many, so the word is garbage.
   constexpr uint32_t kTableMax = 1u << 16;
-  if (theirs->size > kTableMax)
+  if (theirs->size > kTableMax || theirs->size % sizeof(void*))
     refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in,
            "its table says a size of " + std::to_string(theirs->size) +
                " bytes, which no table has; rebuild it with this backend.h");
   if (theirs->flags)
     refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in,
            "its table sets flags that this core does not know; upgrade anyhal");
-  std::memcpy(&in.table, theirs, std::min<size_t>(theirs->size, sizeof(in.table)));
+  // No further than the fingerprints say what lies there.
+  const uint32_t stated = std::min(theirs->size, in.sizes.table);
+  std::memcpy(&in.table, theirs, std::min<size_t>(stated, sizeof(in.table)));
   anyhal_table& t = in.table;
   in.has_queue_wait = t.queue_wait;
   in.has_device_query = t.device_query;

@@ -36,6 +36,7 @@ BACKENDS = {
 WRONG = {
     "greedy": ("1.2", ["-DGREEDY"]),
     "sleepy": ("2.0", ["-DSLEEPY"]),
+    "unstated": ("1.0", ["-DUNSTATED"]),
 }
 
 

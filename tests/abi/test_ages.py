@@ -120,6 +120,12 @@ def test_a_slot_is_required_from_the_version_that_requires_it(aged: Path) -> Non
     assert found["1.2"]["slot28"] == "unsupported"
 
 
+def test_a_table_is_read_as_far_as_its_fingerprints_say(aged: Path) -> None:
+    """What lies behind is not called, whatever size the table claims."""
+    row = load(aged, "1.1", "unstated")["unstated"]
+    assert row["chosen"] == "1.0" and row["slot26"] == "unsupported"
+
+
 @pytest.mark.parametrize("fork", FORKS)
 def test_another_layout_under_the_same_number_is_named(aged: Path, fork: str) -> None:
     row = load(aged, "1.1", fork)[fork]
