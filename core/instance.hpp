@@ -19,6 +19,11 @@ struct ListedDevice {
   std::vector<anyhal_memory_kind> kinds;
 };
 
+// Bytes of the backend's own form of the table and of the records that come in arrays.
+struct RecordSizes {
+  uint32_t table, device_info, memory_kind, tensor_desc, graph_value, graph_entry;
+};
+
 // Lives until the process ends: libraries are never closed.
 struct HAL_API Instance {
   std::string name, path, build_id;
@@ -29,6 +34,7 @@ struct HAL_API Instance {
   anyhal_services services{};
   anyhal_reply reply{};
   anyhal_table table{};  // our copy: absent optional slots answer UNSUPPORTED
+  RecordSizes sizes{};
   bool has_queue_wait = false, has_device_query = false, has_constant_pack = false,
        has_queue_native = false, has_graph_prepare = false;
   bool changed_floating = false;  // how this thread computes; it was put back each time

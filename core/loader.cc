@@ -2,10 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "core/floating.hpp"
 #include "core/instance.hpp"
 #include "core/negotiate.hpp"
 #include "core/services.hpp"
+#include "core/strided.hpp"
 
 namespace hal {
 namespace {
@@ -17,6 +21,22 @@ struct Tracked {
 Tracked& tracked() {
   static Tracked* t = new Tracked;
   return *t;
+}
+
+// One device of the list, with copies of its memory kinds.
+ListedDevice listed(const Instance& in, const char* record) {
+  ListedDevice d;
+  d.info = known_part<anyhal_device_info>(record, in.sizes.device_info);
+  d.info.name[63] = d.info.arch[31] = d.info.driver[63] = 0;
+  const auto* kinds = reinterpret_cast<const char*>(d.info.kinds);
+  for (uint32_t k = 0; kinds && d.info.kind_count <= 64 && k < d.info.kind_count; ++k)
+    d.kinds.push_back(
+        known_part<anyhal_memory_kind>(kinds + k * in.sizes.memory_kind, in.sizes.memory_kind));
+  d.info.kinds = nullptr;
+  if (d.kinds.empty())
+    throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + in.name + "' lists device '" + d.info.name +
+                                            "' without a memory kind; it is not used");
+  return d;
 }
 
 }  // namespace
@@ -68,35 +88,26 @@ Instance* load_instance(const std::string& path, const std::string& name,
 }
 
 std::vector<ListedDevice> Instance::list_devices() {
-  std::vector<anyhal_device_info> infos(16);
-  for (;;) {
-    for (auto& info : infos) info = {}, info.size = sizeof(info);
-    uint32_t total = 0;
+  const uint32_t stride = sizes.device_info;
+  std::vector<uint64_t> room;
+  uint32_t total = 0;
+  for (uint32_t capacity = 16;; capacity = total) {
+    room.assign(size_t(capacity) * stride / sizeof(uint64_t) + 1, 0);
+    auto* infos = reinterpret_cast<char*>(room.data());
+    const uint32_t known = std::min<uint32_t>(stride, sizeof(anyhal_device_info));
+    for (uint32_t i = 0; i < capacity; ++i) std::memcpy(infos + i * stride, &known, sizeof(known));
     ErrorRecord error;
-    check(table.device_list(reply.self, infos.data(), uint32_t(infos.size()), &total, error), error,
-          "listing the devices of backend '" + name + "'", *this);
+    check(table.device_list(reply.self, reinterpret_cast<anyhal_device_info*>(infos), capacity,
+                            &total, error),
+          error, "listing the devices of backend '" + name + "'", *this);
     if (total > 4096)
       throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' says it has " +
                                               std::to_string(total) + " devices; it is not used");
-    if (total <= infos.size()) {
-      infos.resize(total);
-      break;
-    }
-    infos.resize(total);
+    if (total <= capacity) break;
   }
   std::vector<ListedDevice> out;
-  for (auto& info : infos) {
-    ListedDevice d;
-    d.info = info;
-    d.info.name[63] = d.info.arch[31] = d.info.driver[63] = 0;
-    if (info.kinds && info.kind_count <= 64)
-      d.kinds.assign(info.kinds, info.kinds + info.kind_count);
-    d.info.kinds = nullptr;
-    if (d.kinds.empty())
-      throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' lists device '" + d.info.name +
-                                              "' without a memory kind; it is not used");
-    out.push_back(std::move(d));
-  }
+  for (uint32_t i = 0; i < total; ++i)
+    out.push_back(listed(*this, reinterpret_cast<const char*>(room.data()) + i * stride));
   warn_of_unread(*this);
   return out;
 }

@@ -8,9 +8,12 @@
 
 namespace hal {
 
-// Throws the Error of a backend that is not loaded: its name, its file, why.
+// Throws the Error of a backend that is not loaded: its name, its file, why; `code` as in Error.
 [[noreturn]] void refuse(const char* stage, anyhal_status status, const Instance& in,
-                         const std::string& why);
+                         const std::string& why, const char* code = "");
+
+// "1.2"
+std::string version_text(uint32_t version);
 
 // Calls the entry and checks everything it answered; afterwards the instance has its reply and a
 // table without holes. Throws Error with stage negotiate, fingerprint or init.

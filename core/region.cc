@@ -30,13 +30,16 @@ class Listing {
     for (const Recorded& call : calls) add(call);
     number_bindings();
     write_values();
+    const RecordSizes& sizes = device.instance->sizes;
+    laid_values_ = laid_out(values_, sizes.graph_value, value_room_);
+    laid_entries_ = laid_out(entries_, sizes.graph_entry, entry_room_);
   }
 
   anyhal_graph_desc desc(anyhal_graph_mode mode) const {
     anyhal_graph_desc d{};
     d.size = sizeof(d), d.mode = mode;
-    d.values = values_.data(), d.value_count = uint32_t(values_.size());
-    d.entries = entries_.data(), d.entry_count = uint32_t(entries_.size());
+    d.values = laid_values_, d.value_count = uint32_t(values_.size());
+    d.entries = laid_entries_, d.entry_count = uint32_t(entries_.size());
     d.binding_count = uint32_t(bindings_.size());
     return d;
   }
@@ -145,6 +148,9 @@ class Listing {
   std::vector<anyhal_tensor_desc> descs_;
   std::vector<anyhal_graph_value> values_;
   std::vector<anyhal_graph_entry> entries_;
+  std::vector<uint64_t> value_room_, entry_room_;
+  const anyhal_graph_value* laid_values_;
+  const anyhal_graph_entry* laid_entries_;
   std::vector<Operand> bindings_;
   uint32_t read_only_ = 0;
 };
@@ -193,11 +199,12 @@ Plan* attempt(Device& device, const Listing& list, anyhal_graph_mode mode, const
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
   check(status, error, "preparing a graph on " + device.name, *device.instance);
-  if (!prepared || prepared->size < sizeof(anyhal_prepared))
+  if (!prepared || prepared->size < offsetof(anyhal_prepared, hidden_bytes))
     throw Error(ANYHAL_STATUS_INTERNAL, "preparing a graph on " + device.name +
                                             ": the backend gave no full `prepared` record; report "
                                             "this to its vendor");
-  Plan* plan = adopt(device, list, handle, *prepared, form);
+  const auto known = known_part<anyhal_prepared>(prepared, prepared->size);
+  Plan* plan = adopt(device, list, handle, known, form);
   if (!(prepared->flags & ANYHAL_PREPARED_PINS_MEMORY)) return plan;
   why += (why.empty() ? "" : "; ") + std::string(form) + ": it pins memory";
   release(plan);

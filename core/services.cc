@@ -165,20 +165,19 @@ void service_note(void* context, const char* label, int64_t bytes) {
 void set_log_level(int level) { g_log_level.store(level); }
 
 void give_services(Instance& in) {
-  in.services = {sizeof(anyhal_services),
-                 0,
-                 &in,
-                 service_log,
-                 service_error,
-                 service_alloc,
-                 service_free,
-                 service_parallel,
-                 service_threads,
-                 service_cache_get,
-                 service_cache_put,
-                 service_setting,
-                 service_span,
-                 service_note};
+  anyhal_services& s = in.services;
+  s.size = sizeof(s), s.context = &in;
+  s.log = service_log;
+  s.error_text = service_error;
+  s.host_alloc = service_alloc;
+  s.host_free = service_free;
+  s.parallel_for = service_parallel;
+  s.thread_count = service_threads;
+  s.cache_get = service_cache_get;
+  s.cache_put = service_cache_put;
+  s.setting = service_setting;
+  s.span = service_span;
+  s.ledger_note = service_note;
 }
 
 }  // namespace hal

@@ -30,6 +30,7 @@ _ENUM = re.compile(r"(?:typedef )?enum(?: \w+)? \{(.*?)\}", re.DOTALL)
 _POINTER_TYPE = re.compile(r"^typedef ([^;{]*?\(\*(\w+)\)[^;]*);", re.MULTILINE)
 _SLOT = re.compile(r"\(\*(\w+)\)")
 _FIELD = re.compile(r"(\w+)(?:\[\w+\])?$")
+_SINCE = re.compile(r"\bANYHAL_SINCE_(\d+)_(\d+)\((\w+)\)")
 
 
 class LayoutError(Exception):
@@ -44,6 +45,12 @@ class Header:
     records: dict[str, dict[str, str]]  # record -> field -> its declaration
     constants: list[str]
     pointer_types: dict[str, str]
+    since: dict[tuple[str, str], tuple[int, int]]  # (record, field) -> the minor that brought it
+
+
+def plain(text: str) -> str:
+    """Without the macros that say which minor brought a name."""
+    return _SINCE.sub(r"\3", text)
 
 
 def parse(text: str) -> Header:
@@ -51,20 +58,25 @@ def parse(text: str) -> Header:
     code = _COMMENT.sub(" ", text)
     version = ".".join(_macro(code, f"ANYHAL_ABI_{part}") for part in ("MAJOR", "MINOR"))
     records: dict[str, dict[str, str]] = {}
+    since: dict[tuple[str, str], tuple[int, int]] = {}
     for match in _RECORD.finditer(code):
         fields = {}
         for declaration in match[3].split(";"):
             words = " ".join(declaration.split())
+            if newer := _SINCE.search(words):
+                since[match[2], newer[3]] = int(newer[1]), int(newer[2])
+            words = plain(words)
             if words:
                 name = _SLOT.search(words) or _FIELD.search(words)
                 if name is None:
                     raise LayoutError(f"abi_layout: cannot read the field '{words}' of {match[2]}")
                 fields[name[1]] = words
         records[match[2]] = fields
+    code = plain(code)
     constants = [name for body in _ENUM.findall(code) for name in re.findall(r"\bANYHAL_\w+", body)]
     constants += re.findall(r"^#define (ANYHAL_\w+_MAX) ", code, re.MULTILINE)
     pointers = {match[2]: " ".join(match[1].split()) for match in _POINTER_TYPE.finditer(code)}
-    return Header(version, records, constants, pointers)
+    return Header(version, records, constants, pointers, since)
 
 
 def layout(path: Path) -> list[str]:

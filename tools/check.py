@@ -91,8 +91,8 @@ def check_symbols(fix: bool) -> list[str]:
 def check_generated(fix: bool) -> list[str]:
     flag = [] if fix else ["--check"]
     found = []
-    for name in ("generate.py", "environment.py", "command_page.py", "python_page.py"):
-        found += run([sys.executable, f"tools/{name}", *flag])
+    for name in ("generate", "contract", "environment", "command_page", "python_page"):
+        found += run([sys.executable, f"tools/{name}.py", *flag])
     return found
 
 

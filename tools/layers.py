@@ -153,8 +153,9 @@ def _include_rule(path: Path, name: str, quoted: bool) -> str:
         folder = ROOT / "backends" / parts[1]
         if python:
             return "a backend knows no Python"
-        if ours and not name.startswith(("anyhal/backend.h", "anyhal/ops.h", "anyhal/sdk/")):
-            return "a backend sees anyhal/backend.h, anyhal/ops.h, anyhal/sdk/* and its own files"
+        seen = ("anyhal/backend.h", "anyhal/fingerprints.h", "anyhal/ops.h", "anyhal/sdk/")
+        if ours and not name.startswith(seen):
+            return f"a backend sees {', '.join(seen)}* and its own files"
         if quoted and not ours:
             found = any((p / name).is_file() for p in (path.parent, folder))
             inside = (path.parent / name).resolve().is_relative_to(folder) or (

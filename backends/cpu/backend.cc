@@ -476,8 +476,6 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
   if (self->onednn != nullptr) reply->flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
-  reply->chosen = ANYHAL_ABI_VERSION;
-  reply->registry_version = ANYHAL_REGISTRY_VERSION;
   reply->table = &kSlots;
   reply->build_id = "cpu 0.1";
   reply->self = self.release();
@@ -490,13 +488,7 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
 extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello,
                                                            anyhal_reply* reply,
                                                            anyhal_error* error) {
-  reply->abi_min = reply->abi_max = ANYHAL_ABI_VERSION;
-  if (hello->abi_min > ANYHAL_ABI_VERSION || hello->abi_max < ANYHAL_ABI_VERSION)
-    return hal::cpu::fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
-                          "this backend speaks ABI %u.%u and the core %u.%u to %u.%u; "
-                          "upgrade the %s",
-                          ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR, hello->abi_min >> 16,
-                          hello->abi_min & 0xffffu, hello->abi_max >> 16, hello->abi_max & 0xffffu,
-                          hello->abi_max < ANYHAL_ABI_VERSION ? "core" : "backend");
+  const anyhal_status agreed = hal::sdk::agree(*hello, *reply, error);
+  if (agreed != ANYHAL_STATUS_OK) return agreed;
   return hal::sdk::guard(error, [&] { return hal::cpu::start(*hello, reply, error); });
 }

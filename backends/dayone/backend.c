@@ -11,6 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "anyhal/fingerprints.h"
 #include "dayone.h"
 
 /* ------------------------------------------------------------------------------- op rows, plans */
@@ -334,7 +335,9 @@ static const anyhal_table table = {
 
 ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello, anyhal_reply* reply,
                                                 anyhal_error* error) {
-  if (ANYHAL_ABI_VERSION < hello->abi_min || ANYHAL_ABI_VERSION > hello->abi_max)
+  reply->abi_min = ANYHAL_ABI_FLOOR, reply->abi_max = ANYHAL_ABI_VERSION;
+  reply->chosen = ANYHAL_CHOOSE(hello);
+  if (reply->chosen == 0)
     return fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
                 "it is built for contract %u.%u and the core loads %u.%u to %u.%u; "
                 "upgrade %s",
@@ -353,8 +356,9 @@ ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello, anyha
   self->kind.granularity = 1;
   self->kind.heap_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
   reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
-  reply->chosen = reply->abi_min = reply->abi_max = ANYHAL_ABI_VERSION;
   reply->registry_version = ANYHAL_REGISTRY_VERSION;
+  reply->fingerprints = anyhal_fingerprints;
+  reply->fingerprint_count = ANYHAL_FINGERPRINT_COUNT;
   reply->table = &table;
   reply->self = self;
   reply->build_id = "dayone 0.1, " __VERSION__;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "anyhal/fingerprints.h"
 #include "device.hh"
 
 namespace hal::fake {
@@ -199,6 +200,8 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error
   if (instance->script.cell) reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
   reply.chosen = reply.abi_min = reply.abi_max = ANYHAL_ABI_VERSION;
   reply.registry_version = ANYHAL_REGISTRY_VERSION;
+  reply.fingerprints = anyhal_fingerprints;
+  reply.fingerprint_count = ANYHAL_FINGERPRINT_COUNT;
   reply.table = &instance->table;
   reply.self = reinterpret_cast<anyhal_self*>(instance.get());
   reply.build_id = "fake 1";

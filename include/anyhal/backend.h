@@ -26,10 +26,37 @@ extern "C" {
 
 /* Version, export and field macros. */
 
-/* The contract is a draft: 0.N. The core loads only its own N until 1.0 is declared. */
+/* A version of the contract as a number, in the preprocessor too. */
+#define ANYHAL_ABI(major, minor) ((((major) + 0u) << 16) | ((minor) + 0u))
+
+/* The contract is a draft: 0.N. A core of 0.N loads its own N only; from 1.0 on a core of major M
+ * loads backends built for M and for M - 1. */
 #define ANYHAL_ABI_MAJOR 0u
 #define ANYHAL_ABI_MINOR 3u
-#define ANYHAL_ABI_VERSION ((ANYHAL_ABI_MAJOR << 16) | ANYHAL_ABI_MINOR)
+#define ANYHAL_ABI_VERSION ANYHAL_ABI(ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR)
+
+/* The oldest core that a backend is to run on: its author's choice, made before this header is
+ * included (-DANYHAL_ABI_FLOOR="ANYHAL_ABI(1, 0)"). What is newer than the floor then has no plain
+ * name, so that using it unguarded does not compile; see ANYHAL_READ. */
+#ifndef ANYHAL_ABI_FLOOR
+#define ANYHAL_ABI_FLOOR ANYHAL_ABI_VERSION
+#endif
+#if ANYHAL_ABI_FLOOR > ANYHAL_ABI_VERSION || ANYHAL_ABI_FLOOR < ANYHAL_ABI(ANYHAL_ABI_MAJOR, 0)
+#error "ANYHAL_ABI_FLOOR is a version of this header's major, and not above the header's own"
+#endif
+#if ANYHAL_ABI_MAJOR == 0 && ANYHAL_ABI_FLOOR != ANYHAL_ABI_VERSION
+#error "drafts (0.N) load their own N only: leave ANYHAL_ABI_FLOOR undefined"
+#endif
+
+/* Names by age. A minor adds one block like the one below, for itself, and declares each field,
+ * slot, flag and service that it brings through it: `uint64_t ANYHAL_SINCE_1_1(hint);`.
+ *
+ *   #if ANYHAL_ABI_FLOOR >= ANYHAL_ABI(1, 1)
+ *   #define ANYHAL_SINCE_1_1(name) name
+ *   #else
+ *   #define ANYHAL_SINCE_1_1(name) newer_than_the_floor_##name
+ *   #endif
+ */
 
 /* Marks the one exported symbol of a backend. */
 #if defined(__GNUC__)
@@ -41,6 +68,19 @@ extern "C" {
 /* Whether a sized record (or table) reaches as far as `field`. */
 #define ANYHAL_HAS(record, type, field) \
   ((record)->size >= offsetof(type, field) + sizeof((record)->field))
+
+/* What is newer than the floor, `since` being 1_1 for 1.1. READ and WRITE ask the record of the
+ * other side how far it reaches: READ gives `otherwise` where it ends earlier (NULL for a service),
+ * WRITE then does nothing. OWN is the name itself, for a record that the backend owns: an older
+ * core reads less of it. From the floor on the plain name does, without a test. */
+#define ANYHAL_OWN(since, name) ANYHAL_SINCE_##since(name)
+#define ANYHAL_READ(record, type, since, field, otherwise)                                 \
+  (ANYHAL_HAS(record, type, ANYHAL_OWN(since, field)) ? (record)->ANYHAL_OWN(since, field) \
+                                                      : (otherwise))
+#define ANYHAL_WRITE(record, type, since, field, value)       \
+  (ANYHAL_HAS(record, type, ANYHAL_OWN(since, field))         \
+       ? (void)((record)->ANYHAL_OWN(since, field) = (value)) \
+       : (void)0)
 
 /* Statuses, dtypes, reasons, operands. */
 
@@ -234,11 +274,13 @@ enum {
 
 /* Backend to core: the version both will speak, and the table.
  *
- * Units    chosen lies in both ranges; abi_min, abi_max are the backend's own range.
+ * Units    abi_min, abi_max: ANYHAL_ABI_FLOOR and ANYHAL_ABI_VERSION. chosen: the highest version
+ *          in both ranges, ANYHAL_CHOOSE(hello).
  * Memory   the core sets `size` and zeroes the rest. The table and the strings live as long as the
  *          process, `self` as long as the instance: for ever, since libraries are not closed.
  * Errors   the core checks it all again and refuses with ABI_MISMATCH what does not fit: a version
- *          outside either range, a short table, a required slot that is NULL, unknown flags.
+ *          outside either range, unknown flags, no fingerprints or ones of another layout, a short
+ *          table, a required slot that is NULL.
  * Since    0.1, frozen: this record never grows. */
 typedef struct anyhal_reply {
   uint32_t size;
@@ -250,10 +292,17 @@ typedef struct anyhal_reply {
   const anyhal_table* table;
   anyhal_self* self;            /* passed to the slots that take it; one per instance */
   const char* build_id;         /* names this build, for plan keys and certificates */
-  const uint64_t* fingerprints; /* layout fingerprints, see abi.md; NULL in drafts */
-  uint32_t fingerprint_count;
+  const uint64_t* fingerprints; /* anyhal_fingerprints of the fingerprints.h it was built with */
+  uint32_t fingerprint_count;   /* ANYHAL_FINGERPRINT_COUNT */
   uint32_t reserved;
 } anyhal_reply;
+
+/* The highest version that backend and core both speak, or 0: then the backend fills abi_min and
+ * abi_max and answers ABI_MISMATCH. */
+#define ANYHAL_CHOOSE(hello)                                                         \
+  ((hello)->abi_max < ANYHAL_ABI_FLOOR || (hello)->abi_min > ANYHAL_ABI_VERSION ? 0u \
+   : (hello)->abi_max < ANYHAL_ABI_VERSION ? (hello)->abi_max                        \
+                                           : ANYHAL_ABI_VERSION)
 
 /* Makes one instance of the backend. The only symbol that a backend exports.
  *

@@ -43,6 +43,14 @@ REFUSED = {
     "ODD_STATUS": ("init", "unknown_status", ["unknown_status"]),
     "OWN_PREFIX": ("init", "not_found", [".so: no card; insert one"]),
     "STRANGE_BYTES": ("init", "not_found", ["card", "insert one"]),
+    "NO_PRINT": ("fingerprint", "abi_mismatch", ["no layout fingerprints", "fingerprints.h"]),
+    "CUT_PRINT": ("fingerprint", "abi_mismatch", ["end in the middle of a record", "rebuild"]),
+    "ODD_PRINT": ("fingerprint", "abi_mismatch", ["a form that this core does not know"]),
+    "LONG_PRINT": ("fingerprint", "abi_mismatch", ["a form that this core does not know"]),
+    "HALF_SLOT": ("fingerprint", "abi_mismatch", ["table", "204 bytes", "rebuild"]),
+    "ODD_SIZE": ("fingerprint", "abi_mismatch", ["anyhal_device_info", "257 bytes", "rebuild"]),
+    "SMALL_SIZE": ("fingerprint", "abi_mismatch", ["anyhal_device_info", " 8 bytes", "rebuild"]),
+    "GREEDY_PRINT": ("fingerprint", "abi_mismatch", ["end in the middle of a record"]),
     "DISJOINT": ("negotiate", "abi_mismatch", ["0.4 to 0.9", "0.3", "upgrade the core"]),
 }
 REQUIRED = ["device_list", "device_open", "memory_alloc", "op_query", "op_prepare", "op_enqueue"]

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "anyhal/backend.h"
+#include "anyhal/fingerprints.h"
 #include "anyhal/ops.h"
 
 #define RIGHT 0
@@ -39,7 +40,15 @@
 #define DISJOINT 31       /* offers 0.4 to 0.9 and chooses within */
 #define ODD_PREPARE 32    /* op_prepare answers a status that does not exist */
 
-#define CACHED 33 /* says in its device's name whether an artefact was kept */
+#define CACHED 33       /* says in its device's name whether an artefact was kept */
+#define NO_PRINT 34     /* gives no fingerprints */
+#define CUT_PRINT 35    /* fingerprints that end in the middle of a record */
+#define ODD_PRINT 36    /* fingerprints of another form */
+#define LONG_PRINT 37   /* four thousand million fingerprints */
+#define GREEDY_PRINT 38 /* a record with more fields than there are words */
+#define ODD_SIZE 39     /* a record whose size no compiler gives */
+#define SMALL_SIZE 40   /* a record that its own fields do not fit into */
+#define HALF_SLOT 41    /* the table ends in the middle of a slot */
 
 #ifndef CASE
 #define CASE RIGHT
@@ -141,6 +150,7 @@ static void fill_table(void) {
             : CASE == SHORT_ASYNC ? (uint32_t)offsetof(anyhal_table, queue_create)
             : CASE == HUGE_TABLE  ? UINT32_MAX - 3
             : CASE == EMPTY_TABLE ? 0
+            : CASE == HALF_SLOT   ? sizeof *t - 4
                                   : sizeof *t;
   t->flags = CASE == TABLE_FLAGS ? 1u << 30 : 0;
   t->device_list = device_list;
@@ -179,6 +189,28 @@ static anyhal_status say_no(anyhal_error* error) {
   return ANYHAL_STATUS_NOT_FOUND;
 }
 
+/* Says another size of anyhal_device_info: the record of its size with more fields than an error.
+ */
+static void resize(uint64_t* words, uint64_t bytes) {
+  for (uint32_t i = 1; i < ANYHAL_FINGERPRINT_COUNT; ++i)
+    if (words[i] >> 32 == sizeof(anyhal_device_info) && (uint32_t)words[i] > 4 &&
+        (uint32_t)words[i] < 100)
+      words[i] = bytes << 32 | (uint32_t)words[i];
+}
+
+static void fill_fingerprints(anyhal_reply* reply) {
+  static uint64_t words[ANYHAL_FINGERPRINT_COUNT];
+  memcpy(words, anyhal_fingerprints, sizeof words);
+  if (CASE == ODD_PRINT) words[0] += 1;
+  if (CASE == GREEDY_PRINT) words[2] |= UINT32_MAX;
+  if (CASE == ODD_SIZE) resize(words, 257);
+  if (CASE == SMALL_SIZE) resize(words, 8);
+  reply->fingerprints = CASE == NO_PRINT ? NULL : words;
+  reply->fingerprint_count = CASE == CUT_PRINT    ? ANYHAL_FINGERPRINT_COUNT - 1
+                             : CASE == LONG_PRINT ? UINT32_MAX
+                                                  : ANYHAL_FINGERPRINT_COUNT;
+}
+
 ANYHAL_EXPORT anyhal_status ENTRY(const anyhal_hello* hello, anyhal_reply* reply,
                                   anyhal_error* error) {
   services = hello->services;
@@ -200,5 +232,6 @@ ANYHAL_EXPORT anyhal_status ENTRY(const anyhal_hello* hello, anyhal_reply* reply
   reply->self = (anyhal_self*)&tables;
   reply->build_id = CASE == NO_BUILD ? NULL : "tiny 1";
   reply->reserved = CASE == RESERVED;
+  fill_fingerprints(reply);
   return ANYHAL_STATUS_OK;
 }

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "anyhal/backend.h"
+#include "anyhal/fingerprints.h"
 #include "anyhal/ops.h"
 
 namespace hal::sdk {
@@ -97,23 +98,28 @@ anyhal_status answer(void* value, uint64_t* bytes, const T& found, anyhal_error*
   return ANYHAL_STATUS_OK;
 }
 
-// The handshake: fills the versions of a reply, or says which side is too old.
+// The handshake: fills the versions and fingerprints of a reply, or says which side is too old.
 inline anyhal_status agree(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error* error) {
-  constexpr uint32_t kOurs = ANYHAL_ABI_VERSION;
-  if (hello.size < sizeof(anyhal_hello) || reply.size < sizeof(anyhal_reply) ||
-      kOurs < hello.abi_min || kOurs > hello.abi_max) {
+  constexpr uint32_t kFloor = ANYHAL_ABI_FLOOR, kOurs = ANYHAL_ABI_VERSION;
+  const bool frozen = hello.size >= sizeof(anyhal_hello) && reply.size >= sizeof(anyhal_reply);
+  if (frozen) {
+    reply.abi_min = kFloor;
+    reply.abi_max = kOurs;
+    reply.chosen = ANYHAL_CHOOSE(&hello);
+  }
+  if (!frozen || reply.chosen == 0) {
     return fail(error, ANYHAL_STATUS_ABI_MISMATCH, 0,
-                "it is built for contract %u.%u and the core loads %u.%u to %u.%u; "
-                "upgrade %s",
-                kOurs >> 16, kOurs & 0xffff, hello.abi_min >> 16, hello.abi_min & 0xffff,
-                hello.abi_max >> 16, hello.abi_max & 0xffff,
+                "it is built for contract %u.%u, runs from %u.%u on, and the core loads %u.%u to "
+                "%u.%u; upgrade %s",
+                kOurs >> 16, kOurs & 0xffff, kFloor >> 16, kFloor & 0xffff, hello.abi_min >> 16,
+                hello.abi_min & 0xffff, hello.abi_max >> 16, hello.abi_max & 0xffff,
                 kOurs < hello.abi_min ? "the backend" : "the core");
   }
   reply.flags = 0;
-  reply.chosen = reply.abi_min = reply.abi_max = kOurs;
   reply.registry_version = ANYHAL_REGISTRY_VERSION;
-  reply.fingerprints = nullptr;
-  reply.fingerprint_count = reply.reserved = 0;
+  reply.fingerprints = anyhal_fingerprints;
+  reply.fingerprint_count = ANYHAL_FINGERPRINT_COUNT;
+  reply.reserved = 0;
   return ANYHAL_STATUS_OK;
 }
 
