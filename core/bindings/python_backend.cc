@@ -187,9 +187,9 @@ anyhal_status run_kernel(Item& item, anyhal_error* error) {
   try {
     Views views(plan, item);
     nb::object result = nb::steal(PyObject_CallObject(plan.run, views.tuple()));
-    const anyhal_status status =
-        result.is_valid() ? ANYHAL_STATUS_OK
-                          : take_exception(self, ANYHAL_STATUS_EXECUTION_FAILED, error);
+    const anyhal_status status = result.is_valid()
+                                     ? ANYHAL_STATUS_OK
+                                     : take_exception(self, ANYHAL_STATUS_EXECUTION_FAILED, error);
     result = nb::object();
     if (views.release() || status != ANYHAL_STATUS_OK) return status;
     return fail(error, ANYHAL_STATUS_EXECUTION_FAILED, 0,
@@ -647,8 +647,8 @@ void end_python() {
       self->ended = true;
       continue;
     }
-    const bool idle = self->moved.wait_until(
-        lock, until, [&] { return self->todo.empty() && !self->busy; });
+    const bool idle =
+        self->moved.wait_until(lock, until, [&] { return self->todo.empty() && !self->busy; });
     self->ended = true;
     lock.unlock();
     self->work.notify_all(), self->moved.notify_all();
