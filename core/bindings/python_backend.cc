@@ -643,7 +643,7 @@ void end_python() {
   const auto until = std::chrono::steady_clock::now() + kPatience;
   for (anyhal_self* self : all) {
     std::unique_lock lock(self->mutex);
-    if (!self->running) {
+    if (self->ended || !self->running) {
       self->ended = true;
       continue;
     }
