@@ -155,28 +155,30 @@ class Views {
   }
   PyObject* tuple() const { return tuple_.ptr(); }
 
-  // False when somebody kept an operand, whose memory is no longer theirs.
+  // Takes the memory back. False when somebody kept an operand: every array and tensor of it, and
+  // every view of those, holds its memoryview.
   bool release() {
-    if (try_release()) return true;
-    PyGC_Collect();  // a cycle keeps it, perhaps, and nobody
-    return try_release();
+    if (kept()) PyGC_Collect();  // a cycle keeps it, perhaps, and nobody
+    const bool all = !kept();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple_.ptr()); ++i) {
+      PyObject* view = PyTuple_GET_ITEM(tuple_.ptr(), i);
+      PyObject* done = view == Py_None ? nullptr : PyObject_CallMethod(view, "release", nullptr);
+      if (!done) PyErr_Clear();
+      Py_XDECREF(done);
+    }
+    return all;
   }
 
  private:
   static Py_ssize_t size(const anyhal_plan& plan) {
     return static_cast<Py_ssize_t>(plan.operands.size());
   }
-  bool try_release() {
-    bool all = true;
+  bool kept() const {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple_.ptr()); ++i) {
       PyObject* view = PyTuple_GET_ITEM(tuple_.ptr(), i);
-      if (view == Py_None) continue;
-      PyObject* done = PyObject_CallMethod(view, "release", nullptr);
-      all = all && done;
-      if (!done) PyErr_Clear();
-      Py_XDECREF(done);
+      if (view != Py_None && Py_REFCNT(view) > 1) return true;
     }
-    return all;
+    return false;
   }
   nb::object tuple_;
 };

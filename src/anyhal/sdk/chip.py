@@ -121,7 +121,7 @@ class _Plan:
 
     def __call__(self, *memory: memoryview | None) -> None:
         operands = [
-            None if view is None else _array(view, *how)
+            None if view is None else np.ndarray(how[0], how[1], view, 0, how[2])
             for view, how in zip(memory, self._makers, strict=True)
         ]
         given = list(operands)
@@ -131,14 +131,6 @@ class _Plan:
             self._kernel(*given, **self._attrs)
         for i in self._apart:
             np.copyto(operands[i], given[i])  # type: ignore[arg-type]
-
-
-def _array(view: memoryview, shape: tuple[int, ...], kind: Any, strides: tuple[int, ...]) -> Any:
-    """The array of a view. `frombuffer` holds on to the view itself, so that whoever keeps the
-    array is found out when the view is taken back; the constructor alone would not."""
-    if not view.nbytes:
-        return np.empty(shape, kind)
-    return np.ndarray(shape, kind, np.frombuffer(view, np.uint8), 0, strides)
 
 
 class _Chip:
