@@ -489,6 +489,9 @@ anyhal_status host_wait(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
     else
       self.moved.wait_for(lock, std::chrono::nanoseconds(limit_ns), over);
   };
+  if (limit_ns && std::this_thread::get_id() == self.worker.get_id())
+    return fail(error, ANYHAL_STATUS_INTERNAL, 0,
+                "a kernel waits for its own device, which would never end; compute without it");
   // Whoever waits with the interpreter's lock keeps the kernels from it.
   if (limit_ns && !self.ended && PyGILState_Check()) {
     nb::gil_scoped_release nogil;

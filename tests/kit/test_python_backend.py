@@ -150,6 +150,30 @@ d.synchronize()
     good(program(code))
 
 
+def test_a_kernel_that_waits_for_its_own_device_is_refused(
+    program: Program, python_chip: Make
+) -> None:
+    wait = (
+        "    BINARY[fn](a, b, out=out)",
+        "    import anyhal as hal\n    if a.size == 7:\n"
+        "        hal.exp(hal.asarray(np.ones(2, a.dtype), device='pychip')).numpy()\n"
+        "    BINARY[fn](a, b, out=out)",
+    )
+    python_chip("pychip", wait)
+    code = (
+        BEGIN
+        + """
+hal.exp(x).numpy()
+seven = hal.asarray(np.ones(7, np.float32), device=d)
+try:
+    (seven + seven).numpy()
+except hal.HalError as why:
+    print(why)
+"""
+    )
+    assert "a kernel waits for its own device" in good(program(code))
+
+
 def test_a_fork_a_pending_call_and_the_end(program: Program, python_chip: Make) -> None:
     slow = ("    BINARY[fn]", "    import time; time.sleep(0.02)\n    BINARY[fn]")
     python_chip("pychip", slow)
