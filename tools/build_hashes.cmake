@@ -1,7 +1,7 @@
-# At install: writes anyhal/_build_hashes.json, {library path under anyhal/: sha256}.
+# At install: writes anyhal/_build_hashes.json, {path of a library or a Python chip under anyhal/: sha256}.
 # SPDX-License-Identifier: Apache-2.0
 file(REAL_PATH "${CMAKE_INSTALL_PREFIX}/anyhal" root)
-file(GLOB libraries RELATIVE "${root}" "${root}/backends/*/*.so")
+file(GLOB libraries RELATIVE "${root}" "${root}/backends/*/*.so" "${root}/backends/*/*.py")
 list(SORT libraries)
 set(text "{")
 set(separator "\n")

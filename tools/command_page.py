@@ -75,7 +75,7 @@ def page() -> str:
     whole: Any = typer.main.get_command(cli._app([]))
     parts = [section("anyhal", whole, cli._options)]
     for name, command in whole.commands.items():
-        function = getattr(import_module(f"anyhal.cli.{name}"), name)
+        function = getattr(import_module(f"anyhal.cli.{cli.file_of(name)}"), cli.file_of(name))
         parts.append(section(f"anyhal {name}", command, function))
     return HEAD + "".join(parts)
 

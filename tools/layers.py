@@ -32,13 +32,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("errors", "dtypes", "settings", "ops", "routing", "runtime", "conformance", "_core"),
     },
     "functions": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
-    "sdk": {"errors", "dtypes", "ops", "_core"},
+    "sdk": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
     "conformance": {"errors", "dtypes", "settings", "ops", "functions", "anyhal"},
     "frontends": {"errors", "dtypes", "settings", "anyhal"},
     "training": {"errors", "anyhal", "_core"},
     "cli": {
         *("errors", "printable", "dtypes", "settings", "ops", "routing", "runtime"),
-        *("conformance", "frontends", "anyhal", "_core"),
+        *("conformance", "frontends", "sdk", "anyhal", "_core"),
     },
     "anyhal": {
         *("errors", "dtypes", "settings", "ops", "routing", "runtime", "dispatch", "functions"),

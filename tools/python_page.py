@@ -195,6 +195,14 @@ def training() -> Iterator[str]:
     yield "The tape refuses any other op; call it as `hal.NAME` where no gradient is wanted.\n"
 
 
+def sdk() -> Iterator[str]:
+    yield "## For authors of backends: `anyhal.sdk`\n"
+    yield "[Write a backend](../how-to/write-a-backend.md).\n"
+    for name in public("anyhal.sdk"):
+        yield from entry(name, "anyhal.sdk")
+    yield ""
+
+
 def page() -> str:
     grouped = {name for names in GROUPS.values() for name in names.split()}
     elsewhere = {*public("anyhal.functions"), *public("anyhal.errors"), "Array"}
@@ -205,7 +213,7 @@ def page() -> str:
     for title, names in GROUPS.items():
         lines += [f"\n## {title}\n", f"{NOTES[title]}\n"]
         lines += [line for name in names.split() for line in entry(name)]
-    return HEAD + "\n".join([*lines, *training()])
+    return HEAD + "\n".join([*lines, *training(), *sdk()])
 
 
 def main() -> int:

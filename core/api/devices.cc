@@ -38,6 +38,9 @@ constexpr const char* kAgain = "; run `anyhal devices --write-registry`";
 
 // What the registry says of a backend may allow it to be opened.
 void require_allowed(const Registered& row) {
+  if (row.path.ends_with(".py"))
+    refuse(row, ANYHAL_STATUS_UNSUPPORTED, HAL_REASON_NEEDS_PYTHON,
+           "it is a Python file, and only Python programs run those; name another device");
   const std::string abi = std::to_string(ANYHAL_ABI_MAJOR) + "." + std::to_string(ANYHAL_ABI_MINOR);
   if (row.state == kStates[std::size(kStates) - 1])
     refuse(row, ANYHAL_STATUS_UNSUPPORTED, HAL_REASON_STATE,

@@ -88,11 +88,12 @@ extern "C" {
 const char* hal_status_name(int32_t status) { return hal::status_name(status); }
 
 const char* hal_reason_name(int32_t reason) {
-  static const char* const kNames[] = {"needs_policy", "handle", "bounds", "aliasing",   "registry",
-                                       "untrusted",    "hash",   "state",  "environment"};
+  static const char* const kNames[] = {"needs_policy", "handle",      "bounds", "aliasing",
+                                       "registry",     "untrusted",   "hash",   "state",
+                                       "environment",  "needs_python"};
   if (reason < HAL_REASON_NEEDS_POLICY) return hal::reason_name(reason);
-  return reason <= HAL_REASON_ENVIRONMENT ? kNames[reason - HAL_REASON_NEEDS_POLICY]
-                                          : hal::reason_name(-1);
+  return reason <= HAL_REASON_NEEDS_PYTHON ? kNames[reason - HAL_REASON_NEEDS_POLICY]
+                                           : hal::reason_name(-1);
 }
 
 }  // extern "C"

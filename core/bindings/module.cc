@@ -23,10 +23,10 @@ using namespace nb::literals;
 
 namespace hal {
 
-void bind_arrays(nb::module_& m);  // arrays.cc
-void bind_plans(nb::module_& m);   // plans.cc
-void bind_dlpack(nb::module_& m);  // dlpack.cc
-void bind_native(nb::module_& m);  // native.cc
+void bind_arrays(nb::module_& m);           // arrays.cc
+void bind_plans(nb::module_& m);            // plans.cc
+void bind_dlpack(nb::module_& m);           // dlpack.cc
+void bind_native(nb::module_& m);           // native.cc
 void bind_python_backends(nb::module_& m);  // python_backend.cc
 
 namespace {

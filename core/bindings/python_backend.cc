@@ -155,28 +155,30 @@ class Views {
   }
   PyObject* tuple() const { return tuple_.ptr(); }
 
-  // False when somebody kept an operand, whose memory is no longer theirs.
+  // Takes the memory back. False when somebody kept an operand: every array and tensor of it, and
+  // every view of those, holds its memoryview.
   bool release() {
-    if (try_release()) return true;
-    PyGC_Collect();  // a cycle keeps it, perhaps, and nobody
-    return try_release();
+    if (kept()) PyGC_Collect();  // a cycle keeps it, perhaps, and nobody
+    const bool all = !kept();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple_.ptr()); ++i) {
+      PyObject* view = PyTuple_GET_ITEM(tuple_.ptr(), i);
+      PyObject* done = view == Py_None ? nullptr : PyObject_CallMethod(view, "release", nullptr);
+      if (!done) PyErr_Clear();
+      Py_XDECREF(done);
+    }
+    return all;
   }
 
  private:
   static Py_ssize_t size(const anyhal_plan& plan) {
     return static_cast<Py_ssize_t>(plan.operands.size());
   }
-  bool try_release() {
-    bool all = true;
+  bool kept() const {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple_.ptr()); ++i) {
       PyObject* view = PyTuple_GET_ITEM(tuple_.ptr(), i);
-      if (view == Py_None) continue;
-      PyObject* done = PyObject_CallMethod(view, "release", nullptr);
-      all = all && done;
-      if (!done) PyErr_Clear();
-      Py_XDECREF(done);
+      if (view != Py_None && Py_REFCNT(view) > 1) return true;
     }
-    return all;
+    return false;
   }
   nb::object tuple_;
 };
@@ -187,9 +189,9 @@ anyhal_status run_kernel(Item& item, anyhal_error* error) {
   try {
     Views views(plan, item);
     nb::object result = nb::steal(PyObject_CallObject(plan.run, views.tuple()));
-    const anyhal_status status =
-        result.is_valid() ? ANYHAL_STATUS_OK
-                          : take_exception(self, ANYHAL_STATUS_EXECUTION_FAILED, error);
+    const anyhal_status status = result.is_valid()
+                                     ? ANYHAL_STATUS_OK
+                                     : take_exception(self, ANYHAL_STATUS_EXECUTION_FAILED, error);
     result = nb::object();
     if (views.release() || status != ANYHAL_STATUS_OK) return status;
     return fail(error, ANYHAL_STATUS_EXECUTION_FAILED, 0,
@@ -487,6 +489,9 @@ anyhal_status host_wait(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
     else
       self.moved.wait_for(lock, std::chrono::nanoseconds(limit_ns), over);
   };
+  if (limit_ns && std::this_thread::get_id() == self.worker.get_id())
+    return fail(error, ANYHAL_STATUS_INTERNAL, 0,
+                "a kernel waits for its own device, which would never end; compute without it");
   // Whoever waits with the interpreter's lock keeps the kernels from it.
   if (limit_ns && !self.ended && PyGILState_Check()) {
     nb::gil_scoped_release nogil;
@@ -643,12 +648,12 @@ void end_python() {
   const auto until = std::chrono::steady_clock::now() + kPatience;
   for (anyhal_self* self : all) {
     std::unique_lock lock(self->mutex);
-    if (!self->running) {
+    if (self->ended || !self->running) {
       self->ended = true;
       continue;
     }
-    const bool idle = self->moved.wait_until(
-        lock, until, [&] { return self->todo.empty() && !self->busy; });
+    const bool idle =
+        self->moved.wait_until(lock, until, [&] { return self->todo.empty() && !self->busy; });
     self->ended = true;
     lock.unlock();
     self->work.notify_all(), self->moved.notify_all();

@@ -89,6 +89,7 @@ typedef enum hal_reason {
   HAL_REASON_HASH = 70,         /* the library is not the one that was registered */
   HAL_REASON_STATE = 71,        /* uncertified and not named, or quarantined */
   HAL_REASON_ENVIRONMENT = 72,  /* a variable cannot be read */
+  HAL_REASON_NEEDS_PYTHON = 73, /* the backend is a Python file, which only Python runs */
 } hal_reason;
 
 /* Why a call failed: one sentence of what failed, where, why and what to do, and its type.

@@ -22,11 +22,13 @@ NOT_HERE = 77  # exit of the program for backends that it cannot drive, whose ow
 
 
 def installed() -> list[Path]:
-    """Manifests of the backends that were built; test equipment has tests of its own."""
+    """Manifests of the libraries that were built; test equipment and chips in Python have tests of
+    their own."""
     spec = importlib.util.find_spec("anyhal")
     places = spec.submodule_search_locations if spec is not None else []
     manifests = [m for place in places or [] for m in Path(place).glob("backends/*/backend.toml")]
-    real = (m for m in manifests if not tomllib.loads(m.read_text()).get("test_equipment", False))
+    texts = {m: tomllib.loads(m.read_text()) for m in manifests}
+    real = (m for m, t in texts.items() if "library" in t and not t.get("test_equipment", False))
     return sorted(real)
 
 

@@ -17,6 +17,7 @@ from anyhal.errors import NotFoundError
 from anyhal.runtime.discovery import BackendRecord
 from anyhal.runtime.manifest import Manifest
 from anyhal.runtime.registry import registry_text, write_registry
+from anyhal.sdk.scaffold import new_backend
 
 CORE = ROOT / "core" / "api"
 HASH = "0" * 64
@@ -326,3 +327,23 @@ def test_allowing_a_name_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 def test_what_ranks_below_the_choice_is_not_loaded(build: Build, play: Play) -> None:
     done = play([build("lazy.c")])
     assert (done.stdout, done.returncode) == ("1 0 1 1\n", 0), done.stderr
+
+
+def test_a_chip_in_python_is_refused_by_name(
+    build: Build, play: Play, tmp_path: Path, chip_in_python: Path
+) -> None:
+    """A C program has no interpreter for it; the other backends go on."""
+    done = play([build("select.c"), "pychip|cpu"], ANYHAL_REGISTRY=chip_in_python)
+    assert done.stdout.startswith("ok|none|cpu:0 "), done.stdout + done.stderr
+    done = play([build("select.c"), "pychip"], ANYHAL_REGISTRY=chip_in_python)
+    assert done.stdout.startswith("unsupported|needs_python|"), done.stdout + done.stderr
+    assert "only Python programs run those; name another device" in done.stdout
+
+
+@pytest.fixture
+def chip_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    chips = tmp_path / "chips"
+    chips.mkdir(mode=0o755)
+    new_backend("pychip", "python", chips)
+    monkeypatch.setenv("ANYHAL_BACKEND_PATH", str(chips))
+    return write_registry(tmp_path / "registry.tsv")

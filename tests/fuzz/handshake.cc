@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "anyhal/fingerprints.h"
 #include "anyhal/ops.h"
 #include "core/negotiate.hpp"
 #include "core/services.hpp"
@@ -16,6 +17,7 @@ fuzz::Source* source;
 // Each with the exact size that the answer states, so that a read past it is seen.
 std::unique_ptr<uint8_t[]> table_bytes;
 std::vector<std::unique_ptr<anyhal_memory_kind[]>> kinds;
+std::unique_ptr<uint64_t[]> prints;
 std::string build;
 
 template <class... A>
@@ -72,6 +74,19 @@ const anyhal_table* make_table() {
   return reinterpret_cast<const anyhal_table*>(table_bytes.get());
 }
 
+void give_fingerprints(anyhal_reply* reply) {
+  const uint32_t count = source->mostly<uint32_t>(ANYHAL_FINGERPRINT_COUNT);
+  // As with tables, more words than there are would be a lie that nobody sees.
+  const uint32_t held = count < 1u << 16 ? count : 0;
+  prints.reset(new uint64_t[held]());
+  for (uint32_t i = 0; i < held && i < ANYHAL_FINGERPRINT_COUNT; ++i)
+    prints[i] = anyhal_fingerprints[i];
+  for (uint32_t changes = source->mostly<uint32_t>(0) % 8; held && changes; --changes)
+    prints[source->take<uint16_t>() % held] = source->take<uint64_t>();
+  reply->fingerprints = held && !source->rarely() ? prints.get() : nullptr;
+  reply->fingerprint_count = count;
+}
+
 anyhal_status entry(const anyhal_hello*, anyhal_reply* reply, anyhal_error* error) {
   const anyhal_status status = answer(error);
   reply->size = source->mostly(reply->size);
@@ -84,6 +99,7 @@ anyhal_status entry(const anyhal_hello*, anyhal_reply* reply, anyhal_error* erro
   build = source->text(64);
   reply->build_id = source->rarely() ? nullptr : build.c_str();
   reply->reserved = source->mostly<uint32_t>(0);
+  give_fingerprints(reply);
   return status;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "anyhal/fingerprints.h"
 #include "anyhal/ops.h"
 #include "core/device.hpp"
 #include "core/negotiate.hpp"
@@ -127,6 +128,8 @@ anyhal_status entry(const anyhal_hello*, anyhal_reply* reply, anyhal_error*) {
   reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
   reply->chosen = reply->abi_min = reply->abi_max = ANYHAL_ABI_VERSION;
   reply->registry_version = ANYHAL_REGISTRY_VERSION;
+  reply->fingerprints = anyhal_fingerprints;
+  reply->fingerprint_count = ANYHAL_FINGERPRINT_COUNT;
   reply->table = &t, reply->self = reinterpret_cast<anyhal_self*>(&t);
   return ANYHAL_STATUS_OK;
 }

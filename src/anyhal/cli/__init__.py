@@ -24,7 +24,17 @@ from anyhal.errors import HalError, InvalidArgumentError
 
 __all__ = ["main"]
 
-COMMANDS = ("backend", "cache", "config", "devices", "doctor", "explain", "run")
+COMMANDS = (
+    "backend",
+    "cache",
+    "check-backend",
+    "config",
+    "devices",
+    "doctor",
+    "explain",
+    "new-backend",
+    "run",
+)
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _WRITE_FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF}
 
@@ -77,8 +87,14 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_options)
     named = next((word for word in arguments if word in COMMANDS), None)
     for name in COMMANDS if named is None else (named,):
-        app.command(name, cls=_Command)(getattr(import_module(f"{__name__}.{name}"), name))
+        file = file_of(name)
+        app.command(name, cls=_Command)(getattr(import_module(f"{__name__}.{file}"), file))
     return app
+
+
+def file_of(command: str) -> str:
+    """The file of a command, and the function in it."""
+    return command.replace("-", "_")
 
 
 def _print_version(wanted: bool) -> None:

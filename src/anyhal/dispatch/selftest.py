@@ -56,7 +56,7 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
                 try:
                     known = store[key] = _run(device, spec, main, words)
                     verdicts.save(device.fingerprint, store)
-                except _NoAnswerError as why:
+                except NoAnswerError as why:
                     known = str(why)
             _verdicts[cell] = known
     return known
@@ -65,7 +65,7 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
 # --------------------------------------------------------------------------------------- the test
 
 
-class _NoAnswerError(Exception):
+class NoAnswerError(Exception):
     """The cell was asked and refused, for a reason that may be gone in another process."""
 
 
@@ -78,7 +78,7 @@ def _run(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str
     judged = 0
     with context.use(device=device, queue=queue):
         largest = _LARGEST_ROUNDED if words[0] else _LARGEST
-        for sample in _chosen(spec.samples(rng), main, largest):
+        for sample in chosen(spec.samples(rng), main, largest):
             if judged == SAMPLES:
                 break
             failed = (
@@ -86,16 +86,16 @@ def _run(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str
                 f" ({sample.label}): "
             )
             try:
-                why = _judge(device, queue, spec, sample, words)
-            except _NoAnswerError as error:
-                raise _NoAnswerError(f"{failed}{error}; it is left out in this process") from error
+                why = judge(device, queue, spec, sample, words)
+            except NoAnswerError as error:
+                raise NoAnswerError(f"{failed}{error}; it is left out in this process") from error
             judged += why is not None
             if why:
                 return f"{failed}{why}; the cell is quarantined"
     return ""
 
 
-def _chosen(samples: Iterable[Sample], main: DType, largest: int) -> list[Sample]:
+def chosen(samples: Iterable[Sample], main: DType, largest: int) -> list[Sample]:
     found = []
     for sample in samples:
         first = _main_input(sample)
@@ -120,7 +120,7 @@ def _dtype_of(x: Any) -> DType:
     return x.dtype if isinstance(x, Blocks) else dtype(x.dtype)
 
 
-def _judge(
+def judge(
     device: Device, queue: Queue, spec: OpSpec, sample: Sample, words: Sequence[int]
 ) -> str | None:
     """None: the backend does not claim this form of the op, which is no wrong answer."""
@@ -163,7 +163,7 @@ def _judge(
     except (OutOfMemoryError, DeviceLostError):
         raise  # says nothing about answers, and the verdict is kept for ever
     except HalError as why:
-        raise _NoAnswerError(str(why)) from why
+        raise NoAnswerError(str(why)) from why
     references = spec.reference_outs(*sample.inputs, **sample.attrs)
     for i, want in enumerate(wanted):
         if want is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError
@@ -90,6 +90,10 @@ class PythonBackend:
     def devices(self) -> Sequence[HostDevice]:
         """The devices that are there; none is no error."""
         raise NotImplementedError
+
+    def start(self) -> None:
+        """Called once, before the first plan is made: the place for what is slow, such as the
+        import of a large library."""
 
     def notes(self) -> str:
         """What limits the devices now, in one sentence; "" when nothing does."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import sys
+import threading
 import traceback
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -138,6 +139,8 @@ class _Chip:
     def __init__(self, backend: PythonBackend, build_id: str) -> None:
         self._backend = backend
         self._build_id = build_id
+        self._started = False
+        self._starting = threading.Lock()
         self._rows: dict[int, list[tuple[Row, frozenset[int]]]] = {}
         for row in backend.rows:
             numbers = frozenset(dtype(name).value for name in row.dtypes)
@@ -167,6 +170,10 @@ class _Chip:
         if isinstance(found, No):
             raise InternalError(f"it refuses what it took before: {found.why}; report this defect")
         row, attrs = found
+        with self._starting:
+            if not self._started:
+                self._backend.start()
+            self._started = True
         return _Plan(row, list(_specs(operands)), [o[3] for o in operands], attrs)
 
     def _find(
