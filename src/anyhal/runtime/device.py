@@ -36,6 +36,7 @@ from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
+from anyhal.runtime.handles import Handle
 from anyhal.runtime.manifest import PluginFiles
 from anyhal.runtime.verdicts import fingerprint_of
 
@@ -51,8 +52,10 @@ _QUERY_CAPABILITIES, _QUERY_NOTES, _QUERY_COUNTER = 5, 6, 4
 _CAPABILITY = struct.Struct("=II2QIIIIQ")
 
 
-class Device:
+class Device(Handle):
     """One device, `chip:index`. Opened when the first array or plan needs it."""
+
+    _instead = "pickle its name and call hal.device(name) there"
 
     def __init__(
         self, fact: DeviceFact, instance: Any, device_id: int, fingerprint: str, tested: bool
