@@ -101,7 +101,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   view->len = s.size * item;
   view->itemsize = item;
   view->readonly = a.buffer->constant;
-  view->ndim = s.rank;
+  view->ndim = (flags & PyBUF_ND) ? s.rank : 1;  // without a shape: bytes, one after another
   view->format = (flags & PyBUF_FORMAT) ? const_cast<char*>(letter_of(s.dtype)) : nullptr;
   const bool strided = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
   view->shape = s.rank && (flags & PyBUF_ND) ? shape.get() : nullptr;

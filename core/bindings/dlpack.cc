@@ -61,8 +61,11 @@ void end(M* managed) {
 template <class M>
 void end_unused(PyObject* capsule, const char* name) {
   if (!PyCapsule_IsValid(capsule, name)) return;
+  PyObject *type, *value, *trace;  // a capsule may end while an exception is on its way
+  PyErr_Fetch(&type, &value, &trace);
   auto* m = static_cast<M*>(PyCapsule_GetPointer(capsule, name));
   if (m->deleter) m->deleter(m);
+  PyErr_Restore(type, value, trace);
 }
 void plain_unused(PyObject* capsule) { end_unused<DLManagedTensor>(capsule, kName); }
 void versioned_unused(PyObject* capsule) {

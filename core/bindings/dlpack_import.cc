@@ -10,6 +10,7 @@
 #include "core/foreign.hpp"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace hal::dlpack {
 namespace {
@@ -180,7 +181,10 @@ nb::object import_array(nb::handle capsule, Device& device) {
   if (spec->size == 0) {
     nb::object out = nb::steal(empty_array(&device, spec, ANYHAL_PURPOSE_ACTIVATIONS));
     if (!out.is_valid()) throw nb::python_error();
-    if (constant) as_array(out.ptr())->buffer->constant = true;
+    if (constant) {
+      as_array(out.ptr())->buffer->constant = true;
+      as_array(out.ptr())->word |= kConstantBit;
+    }
     tensor.take().end();
     return out;
   }
@@ -253,8 +257,8 @@ bool shares(Device& device, int32_t type, int32_t id) {
 }  // namespace
 
 void bind_import(nb::module_& m) {
-  m.def("import_dlpack", &import_array);
-  m.def("borrow_dlpack", &borrow_host);
+  m.def("import_dlpack", &import_array, "capsule"_a.none(), "device"_a);
+  m.def("borrow_dlpack", &borrow_host, "capsule"_a.none());
   m.def("shares_dlpack", &shares);
   m.def("foreign_stream", &foreign_stream);
 }

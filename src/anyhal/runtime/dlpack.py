@@ -83,14 +83,18 @@ def _home(where: tuple[int, int]) -> Device:
 
 
 def _shared(x: Any, on: Device) -> Array:
+    # The capsule has a name, so that it does not end while a refusal is on its way: a destructor
+    # that runs Python would meet it.
     if on.native.host_memory:
-        return _core.import_dlpack(foreign.capsule(x), on.native)
+        taken = foreign.capsule(x)
+        return _core.import_dlpack(taken, on.native)
     queue = queue_of(on)
     if queue.capturing:  # the producer is about to make the queue wait, which a graph cannot hold
         raise BufferError(
             f"importing a DLPack tensor: a graph is being recorded on {on.name}; import it before"
         )
-    return _core.import_dlpack(foreign.capsule(x, stream=_core.foreign_stream(queue)), on.native)
+    taken = foreign.capsule(x, stream=_core.foreign_stream(queue))
+    return _core.import_dlpack(taken, on.native)
 
 
 @typed_call("__dlpack__")

@@ -34,6 +34,7 @@ def place(x: Any) -> tuple[int, int]:
 def capsule(x: Any, **options: Any) -> Any:
     """What x.__dlpack__ gives for the options that are not None, of either age of the protocol."""
     asked = {name: value for name, value in options.items() if value is not None}
+    _require_plain(x)
     try:
         return x.__dlpack__(max_version=_VERSION, **asked)
     except TypeError as why:
@@ -43,6 +44,17 @@ def capsule(x: Any, **options: Any) -> Any:
                 f" {' and '.join(asked)} ({why}); move it to the host first"
             ) from None
     return x.__dlpack__(**asked)
+
+
+def _require_plain(x: Any) -> None:
+    """A view that negates its memory when it is read is exported by its library as the bytes it has
+    not negated, and no capsule says so."""
+    is_negated = getattr(x, "is_neg", None)
+    if callable(is_negated) and is_negated() is True:
+        raise BufferError(
+            f"importing a DLPack tensor: the {type(x).__name__} negates its memory when it is read,"
+            " which DLPack cannot say; pass x.resolve_neg()"
+        )
 
 
 class _Memory:

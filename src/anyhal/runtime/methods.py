@@ -53,7 +53,8 @@ def _array(a: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray[An
     view = None if copy else host_view(a, not a.constant)
     values = numpy(a) if view is None and copy is not False else view
     want = None if values is None or dtype is None else np.dtype(dtype)
-    if values is None or (copy is False and want not in (None, values.dtype)):
+    other = want is not None and values is not None and want != values.dtype
+    if values is None or (copy is False and other):
         raise InvalidArgumentError(
             f"an ndarray of {describe(spec_of(a))} on {a._device_name} needs a copy; leave out"
             " copy=False"
@@ -157,6 +158,10 @@ def _positive(a: Any) -> Any:
 
 
 def _as_index(a: Any) -> int:
+    if a.size != 1:
+        raise InvalidTypeError(
+            f"using {describe(spec_of(a))} as an index: it has {a.size} elements; index it"
+        )
     value = _item(a)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidTypeError(
@@ -237,6 +242,7 @@ def install() -> None:
         "__float__": lambda a: float(_item(a)),
         "__complex__": lambda a: complex(_item(a)),
         "__index__": _as_index,
+        "__bytes__": lambda a: numpy(a).tobytes(),
         "__pos__": _positive,
         "__neg__": _unary("negative"),
         "__abs__": _unary("abs"),
