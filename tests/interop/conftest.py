@@ -1,4 +1,4 @@
-"""The DLPack producer of tests/doubles, and torch where it is there.
+"""Puts the DLPack producer of tests/doubles within reach.
 SPDX-License-Identifier: Apache-2.0
 """
 
