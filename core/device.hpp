@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "anyhal/sdk/foreign.h"
 #include "core/instance.hpp"
 #include "core/memory.hpp"
 
@@ -20,6 +21,12 @@ struct Module;
 struct Counters {
   std::atomic<uint64_t> plans_prepared{0}, driver_allocs{0}, driver_frees{0}, pool_allocs{0},
       host_waits{0}, copies{0}, graph_launches{0};
+};
+
+// What a device is to other libraries of the process; without a table it shares only host memory.
+struct ForeignPlace {
+  const anyhal_foreign* table = nullptr;
+  int32_t type = 0, id = 0;  // as DLPack numbers devices
 };
 
 // Lives until the process ends.
@@ -58,6 +65,8 @@ struct HAL_API Device {
   std::mutex packing;  // of a constant: one thread makes the copy, others find it
   SpinLock buried_lock;
   std::vector<Buried> buried;
+  std::once_flag foreign_asked;  // see foreign_of
+  ForeignPlace foreign;
 
   // Marks the device lost; the first sentence is kept.
   void lose(const std::string& text);

@@ -41,6 +41,15 @@ bool reusable(const Buffer& b, const Queue* queue) {
          });
 }
 bool idle(const Buffer& b) { return reusable(b, nullptr); }
+// Whether no queued call can touch foreign memory any more. Asking may be what finds the device
+// lost, and whoever lets go of memory is not the one to be told.
+bool is_let_go(const Buffer& b) {
+  try {
+    if (b.device->synchronous || idle(b)) return true;
+  } catch (const Error&) {
+  }
+  return b.device->lost;
+}
 
 // A buffer that is handed out again is new: what came of its old content concerns nobody, a failure
 // least of all. Uses that are still pending stay, since they order the next ones.
@@ -214,7 +223,7 @@ Buffer* Memory::alloc(uint64_t bytes, uint32_t purpose, Queue* queue, bool stagi
 void Memory::put(Buffer* b) {
   drop_packed(b);
   if (b->deleter) {
-    if (device_->synchronous || idle(*b)) {
+    if (is_let_go(*b)) {
       b->deleter(b->owner);
       delete b;
     } else {
@@ -243,7 +252,7 @@ void Memory::collect_foreign() {
   {
     std::lock_guard lock(lock_);
     std::erase_if(foreign_, [&](Buffer* b) {
-      if (!idle(*b)) return false;
+      if (!is_let_go(*b)) return false;
       ready.push_back(b);
       return true;
     });
@@ -263,12 +272,14 @@ void Memory::release_block(Buffer* b) {
 }
 
 void Memory::reclaim() {
-  std::unique_lock ordered(device_->order, std::defer_lock);
-  if (!device_->synchronous) ordered.lock();
-  device_->require_alive();
-  for (Queue* q : device_->queues()) q->wait(q->submitted);
-  device_->collect_plans();
-  collect_foreign();
+  {
+    std::unique_lock ordered(device_->order, std::defer_lock);
+    if (!device_->synchronous) ordered.lock();
+    device_->require_alive();
+    for (Queue* q : device_->queues()) q->wait(q->submitted);
+    device_->collect_plans();
+  }
+  collect_foreign();  // runs code of the owners, which may want other locks
   trim();
   // Devices that are this host share its memory, so what their pools keep is in the way as well.
   if (device_->host_memory)

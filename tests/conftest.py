@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,12 @@ settings.load_profile("default")
 # that interrupt a program need it as a person's terminal has it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def torch() -> Any:
+    """The module, for tests marked `torch`; .ci/run has an environment where none is skipped."""
+    return pytest.importorskip("torch", reason="torch is not here: pip install '.[torch-test]'")
 
 
 @pytest.fixture(autouse=True)

@@ -365,6 +365,7 @@ anyhal_table make_table() {
   t.queue_native = slots::queue_native;
   t.native_handle = native_handle;
   t.notify = notify;
+  t.extension = slots::extension;
   return t;
 }
 

@@ -197,6 +197,7 @@ anyhal_status queue_wait(anyhal_queue*, anyhal_queue*, uint64_t, anyhal_error*);
 anyhal_status host_wait(anyhal_queue*, uint64_t, uint64_t, anyhal_queue_state*, anyhal_error*);
 anyhal_status queue_native(anyhal_queue*, anyhal_native_fn, void*, const anyhal_native_operand*,
                            uint32_t, anyhal_error*);
+anyhal_status extension(anyhal_self*, const char*, uint32_t, const void**, anyhal_error*);
 anyhal_status graph_prepare(anyhal_device*, const anyhal_graph_desc*, anyhal_plan**,
                             const anyhal_prepared**, uint32_t*, anyhal_error*);
 anyhal_status module_load(anyhal_device*, const anyhal_payload*, anyhal_module**, anyhal_error*);

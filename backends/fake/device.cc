@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "anyhal/sdk/foreign.h"
+
 namespace hal::fake {
 namespace {
 
@@ -89,6 +91,10 @@ uint64_t counter(const Instance& instance, const Device& device, uint64_t number
       return instance.executed;
     case 112:
       return device.live_bytes;
+    case 114:
+      return instance.stream_waits;
+    case 115:
+      return instance.last_stream;
     case 113: {
       uint64_t waiting = 0;
       for (const Queue* queue : device.queues) waiting += queue->items.size();
@@ -255,10 +261,16 @@ anyhal_status notify(anyhal_self* self, uint32_t event, uint64_t, uint64_t* out_
   });
 }
 
-anyhal_status extension(anyhal_self* self, const char* name, uint32_t, const void** out_table,
+anyhal_status extension(anyhal_self* self, const char* name, uint32_t since, const void** out_table,
                         anyhal_error* error) {
-  return guarded(self_of(self), nullptr, 25, error, [&](auto&) {
+  Instance& instance = self_of(self);
+  return guarded(instance, nullptr, 25, error, [&](auto&) {
     *out_table = nullptr;
+    if (instance.script.foreign != 0 && std::strcmp(name, ANYHAL_FOREIGN_NAME) == 0 &&
+        since <= ANYHAL_FOREIGN_VERSION) {
+      *out_table = foreign_table();
+      return;
+    }
     throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE,
                 std::string("there is no extension '") + name + "'"};
   });

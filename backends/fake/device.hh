@@ -123,6 +123,7 @@ struct Instance {
   std::vector<std::vector<uint64_t>> device_calls;  // by device number, then slot
   uint64_t live[ANYHAL_OBJECT_GROUP + 1] = {};
   uint64_t executed = 0, violations = 0;
+  uint64_t stream_waits = 0, last_stream = 0;  // of foreign streams
   std::string violation_text;
   bool forked = false;
   std::vector<std::unique_ptr<Device>> devices;
@@ -196,6 +197,9 @@ uint64_t span_of(const anyhal_tensor_desc& desc);  // bytes from the first to th
 void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& verdict,
            std::string& why);
 std::vector<anyhal_capability> capabilities(const Script& script, const DeviceScript& device);
+
+// foreign.cc
+const void* foreign_table();
 
 // The slots, by the file they are in.
 namespace slots {

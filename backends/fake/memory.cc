@@ -146,7 +146,9 @@ anyhal_status memory_import(anyhal_device* handle, const anyhal_memory_import* i
                             anyhal_memory_block* out_block, anyhal_error* error) {
   Device& device = *reinterpret_cast<Device*>(handle);
   return guarded(*device.instance, &device, 15, error, [&](auto&) {
-    if (import->type != ANYHAL_IMPORT_HOST_POINTER || !host_kind(device, import->kind))
+    const bool host = import->type == ANYHAL_IMPORT_HOST_POINTER;
+    const bool shared = import->type == ANYHAL_IMPORT_ADDRESS && device.instance->script.foreign;
+    if (!(host && host_kind(device, import->kind)) && !shared)
       throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
                   "only host pointers can be imported, into host-visible memory"};
     auto block = std::make_unique<Block>();
@@ -155,7 +157,7 @@ anyhal_status memory_import(anyhal_device* handle, const anyhal_memory_import* i
     block->foreign = true;
     block->data = reinterpret_cast<uint8_t*>(import->handle + import->offset);
     Block* made = adopt(*device.instance, std::move(block), ANYHAL_OBJECT_MEMORY, &device);
-    describe_block(*made, true, *out_block);
+    describe_block(*made, host, *out_block);
   });
 }
 

@@ -381,6 +381,7 @@ const std::map<std::string_view, Setter>& keys() {
       {"rebind", choice(&Script::rebind, "off", "on")},
       {"addresses", choice(&Script::addresses, "off", "on")},
       {"graph", choice(&Script::compiles, "record", "compile")},
+      {"stream_waits", choice(&Script::stream_waits, "off", "on")},
       {"wrong", ops_into(&Script::wrong)},
       {"hang", ops_into(&Script::hang)},
       {"dense", ops_into(&Script::dense)},
@@ -426,6 +427,12 @@ const std::map<std::string_view, Setter>& keys() {
              {"none", 0}, {"import", 1}, {"native", 2}};
          s.edge = look_up(edges, v, p, "edge");
        }},
+      {"foreign",
+       [](Script& s, const std::string& v, const std::string& p) {
+         static const std::map<std::string_view, int32_t> types = {
+             {"cuda", 2}, {"rocm", 10}, {"oneapi", 14}};  // as DLPack numbers them
+         s.foreign = look_up(types, v, p, "kind of device");
+       }},
       {"partial", [](Script& s, const std::string& v, const std::string& p) {
          static const std::map<std::string_view, uint32_t> words = {
              {"none", 0},
@@ -469,6 +476,8 @@ Script parse_script(const std::string& text) {
     if (part == "1" || part == "on") continue;  // ANYHAL_FAKE=1: just be there
     apply(script, part);
   }
+  if (script.foreign != 0 && (!script.async || script.cell))
+    reject("foreign", "memory is shared only with mode=async and memory=linear");
   if (!script.async && !(script.late_oom.empty() && script.late_failure.empty()))
     reject("late_*", "work fails late only with mode=async");
   for (uint32_t op : script.ops)

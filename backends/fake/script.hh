@@ -56,8 +56,10 @@ struct Script {
   int64_t delay_ns = 0, prepare_ns = 0;
   uint64_t workspace = 0;
   uint32_t edge = 2;
-  std::set<uint32_t> ops;                             // claimed
-  std::set<uint32_t> dtypes;                          // claimed
+  int32_t foreign = 0;        // DLPack device type that it plays; 0: shares host memory at most
+  bool stream_waits = true;   // foreign streams can wait for its queues
+  std::set<uint32_t> ops;     // claimed
+  std::set<uint32_t> dtypes;  // claimed
   std::map<uint32_t, anyhal_reason> refuse;           // op_query says no
   std::map<uint32_t, anyhal_reason> refuse_in_place;  // op_query says no where output is input
   std::map<uint32_t, anyhal_reason> refuse_prepare;   // op_query does not know, op_prepare refuses

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/bindings/array.hpp"
 
+#include <structmember.h>
+
+#include <cstddef>
+
 namespace hal {
 
 PyTypeObject* g_array_type = nullptr;
@@ -15,6 +19,7 @@ int g_free_count = 0;
 
 void array_dealloc(PyObject* self) {
   ArrayObject* a = as_array(self);
+  if (a->weak) PyObject_ClearWeakRefs(self);
   if (a->buffer) release(a->buffer);
   if (a->word & kSpecMask) a->spec()->release();
   PyTypeObject* type = Py_TYPE(self);
@@ -72,8 +77,15 @@ PyGetSetDef g_getters[] = {
     {"_span_bytes", get_span, nullptr, nullptr, nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
+PyMemberDef g_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(ArrayObject, weak), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr}};
+
 PyType_Slot g_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(array_dealloc)},
                          {Py_tp_getset, g_getters},
+                         {Py_tp_members, g_members},
+                         {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                         {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
                          {Py_tp_doc, const_cast<char*>("An n-dimensional array on a device.")},
                          {0, nullptr}};
 PyType_Spec g_type_spec = {"anyhal.Array", sizeof(ArrayObject), 0,
@@ -99,6 +111,7 @@ PyObject* make_array(const Spec* spec, Buffer* buffer, uint64_t data) {
   a->data = data;
   a->end = data + uint64_t(spec->span_bytes);
   a->buffer = buffer;
+  a->weak = nullptr;
   return reinterpret_cast<PyObject*>(a);
 }
 

@@ -26,6 +26,7 @@ struct ArrayObject {
   uint64_t data;  // as Operand::data
   uint64_t end;   // data + span
   Buffer* buffer;
+  PyObject* weak;  // list of weak references
 
   const Spec* spec() const { return reinterpret_cast<const Spec*>(word & kSpecMask); }
   bool constant() const { return word & kConstantBit; }
@@ -50,6 +51,14 @@ PyObject* make_array(const Spec* spec, Buffer* buffer, uint64_t data);
 // A new array with memory of its own.
 PyObject* empty_array(Device* device, const Spec* spec_retained, uint32_t purpose);
 int init_array_type(PyObject* module);
+// The host may touch these bytes: this thread captures nothing, no capture elsewhere is about to
+// write them, and somebody has computed them. Throws.
+void require_readable(const ArrayObject& a);
+// Lets go of a Python object from any thread.
+void drop_owner(void* owner);
+// The buffer protocol (buffer.cc).
+int get_buffer(PyObject* self, Py_buffer* view, int flags);
+void release_buffer(PyObject* self, Py_buffer* view);
 int init_op_type(PyObject* module);
 
 // The one place where a core Error becomes a Python exception.

@@ -18,6 +18,29 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace hal {
+
+void drop_owner(void* owner) {
+  if (!Py_IsInitialized()) return;
+  const PyGILState_STATE state = PyGILState_Ensure();
+  Py_DECREF(static_cast<PyObject*>(owner));
+  PyGILState_Release(state);
+}
+
+void require_readable(const ArrayObject& a) {
+  Device& device = *a.device();
+  const Graph* open = queue_for(current_scope(), device).capture;
+  if ((open && open->thread == std::this_thread::get_id()) || a.buffer->captured)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "the host cannot read or write arrays of " + device.name +
+                    " while a graph is being captured; end the graph first",
+                ANYHAL_REASON_CAPTURE);
+  if (a.buffer->unwritten)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "reading " + describe(*a.spec()) + " on " + device.name +
+                    ": the graph that makes it has not run; launch it first",
+                ANYHAL_REASON_CAPTURE);
+}
+
 namespace {
 
 using Dims = std::vector<int64_t>;
@@ -62,13 +85,6 @@ nb::object view(nb::handle base, uint32_t dtype, const Dims& shape, const Dims& 
   return steal(make_array(spec, a.buffer, data));
 }
 
-void drop_owner(void* owner) {
-  if (!Py_IsInitialized()) return;
-  const PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF(static_cast<PyObject*>(owner));
-  PyGILState_Release(state);
-}
-
 std::atomic<uint64_t> g_next_content{1};
 
 void freeze(Buffer& b) {
@@ -111,23 +127,6 @@ nb::object as_constant(nb::handle h) {
   return steal(make_array(a.spec(), a.buffer, a.data));
 }
 
-// The host may touch these bytes: this thread captures nothing, no capture elsewhere is about to
-// write them, and somebody has computed them.
-void require_readable(const ArrayObject& a) {
-  Device& device = *a.device();
-  const Graph* open = queue_for(current_scope(), device).capture;
-  if ((open && open->thread == std::this_thread::get_id()) || a.buffer->captured)
-    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
-                "the host cannot read or write arrays of " + device.name +
-                    " while a graph is being captured; end the graph first",
-                ANYHAL_REASON_CAPTURE);
-  if (a.buffer->unwritten)
-    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
-                "reading " + describe(*a.spec()) + " on " + device.name +
-                    ": the graph that makes it has not run; launch it first",
-                ANYHAL_REASON_CAPTURE);
-}
-
 // A host address for the array's bytes once they may be read (written), or 0. `fresh`: nobody has
 // seen the array yet, so that it may be filled even while a graph is being captured.
 uint64_t host_pointer(nb::handle h, bool for_write, bool fresh) {
@@ -141,6 +140,36 @@ uint64_t host_pointer(nb::handle h, bool for_write, bool fresh) {
     wait_idle(*a.buffer, for_write);
   }
   return reinterpret_cast<uint64_t>(a.host());
+}
+
+// What the values are waiting for, found out without waiting: "ready", "pending", "failed", "lost",
+// "recording" or "recorded"; why, where they never come; whether they are read without a wait.
+nb::tuple state(nb::handle h) {
+  ArrayObject& a = array_of(h);
+  Device& device = *a.device();
+  const auto answer = [](const char* word, const std::string& why = {}, bool readable = false) {
+    return nb::make_tuple(word, why, readable);
+  };
+  if (a.buffer->captured) return answer("recording");
+  if (a.buffer->unwritten) return answer("recorded");
+  Use written{nullptr, 0};
+  if (!device.synchronous) {
+    std::lock_guard guard(a.buffer->uses);
+    written = a.buffer->written;
+  }
+  Queue& queue = queue_for(current_scope(), device);
+  bool readable = device.host_memory && !queue.capture;
+  try {
+    if (written.queue && !device.lost) {
+      if (!written.queue->reached(written.value)) return answer("pending");
+      written.queue->require_good(written.value);
+    }
+    if (!readable && !device.lost) readable = !queue.capture && queue.reached(queue.submitted);
+  } catch (const Error& e) {
+    if (!device.lost) return answer("failed", e.text);
+  }
+  if (device.lost) return answer("lost", device.lost_text);
+  return answer("ready", {}, readable);
 }
 
 struct Staging {
@@ -173,6 +202,7 @@ nb::bytes download(nb::handle h) {
     queue.wait(queue.submitted);
     queue.require_good(queue.submitted);
     wait_idle(*a.buffer, false);
+    device.memory.collect_foreign();
   }
   const uint8_t* begin = staging.buffer->host;
   if (a.buffer->cell) {
@@ -234,6 +264,7 @@ void bind_arrays(nb::module_& m) {
         "strides"_a, "owner"_a, "constant"_a);
   m.def("as_constant", &as_constant);
   m.def("host_pointer", &host_pointer, "array"_a, "for_write"_a, "fresh"_a = false);
+  m.def("state", &state);
   m.def("download", &download);
   m.def("upload", &upload, "array"_a, "data"_a, "fresh"_a = false);
   m.def("device_of", [](nb::handle h) { return array_of(h).device(); }, nb::rv_policy::reference);

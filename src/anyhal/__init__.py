@@ -166,7 +166,6 @@ from anyhal.runtime.array import (
     arange,
     asarray,
     empty,
-    from_dlpack,
     frombuffer,
     full,
     ones,
@@ -187,6 +186,7 @@ from anyhal.runtime.device import (
     synchronize,
 )
 from anyhal.runtime.discovery import get_include
+from anyhal.runtime.dlpack import from_dlpack
 from anyhal.runtime.einsum import einsum
 from anyhal.runtime.kernels import Kernel, Module, load_module
 from anyhal.runtime.native import (

@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 FOLDERS = ("tutorials", "how-to", "explanation")
 PAGES = [ROOT / "README.md", *(p for f in FOLDERS for p in sorted((DOCS / f).glob("*.md")))]
+NEEDS_TORCH = [p for p in PAGES if "import torch" in p.read_text(encoding="utf-8")]
+MARKED = [pytest.param(p, marks=pytest.mark.torch) if p in NEEDS_TORCH else p for p in PAGES]
 RUN = ("python", "console")
 ELSEWHERE = {"use-from-c": ("c",)}  # built, run and compared by tests/capi
 SHOWN = ("", "text", "mermaid", "toml")  # output, drawings and data: nothing that could run
@@ -53,8 +55,12 @@ def same(shown: str, got: str) -> bool:
     return re.fullmatch(pattern, plain(got), re.DOTALL) is not None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
-def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", MARKED, ids=lambda p: p.stem)
+def test_the_blocks_of_a_page_run_and_print_what_it_shows(
+    page: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if page in NEEDS_TORCH:
+        request.getfixturevalue("torch")
     wanted = [b for b in blocks(page) if b.language in RUN and not b.part_of]
     if not wanted:
         return

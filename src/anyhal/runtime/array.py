@@ -17,7 +17,7 @@ from anyhal.dtypes import DType, dtype, of_value
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, describe
-from anyhal.runtime import copies
+from anyhal.runtime import copies, foreign
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device
 
@@ -200,7 +200,7 @@ def _host_values(x: Any, want: object, who: str = "asarray") -> np.ndarray[Any, 
     if isinstance(x, np.ndarray | np.generic):
         return _numbers(x, np.asarray(x), who)
     if hasattr(x, "__dlpack__"):
-        return np.from_dlpack(x)
+        return foreign.host_values(x)
     if isinstance(x, int) and abs(x) >> 63 and want is not None and _dtype(want).kind == "float":
         x = float(x) if x.bit_length() <= 1023 else x  # NumPy would make an object of it
     try:
@@ -350,53 +350,6 @@ def _bytes_of(data: Any) -> np.ndarray[Any, Any]:
         ) from None
 
 
-@typed_call("from_dlpack")
-def from_dlpack(x: Any, *, device: Device | str | None = None) -> Array:
-    """Another library's host array, sharing its memory; BufferError where that is not possible.
-
-    Writes through either side are seen by the other. Read-only data becomes a constant array.
-    """
-    on = devices.device(device)
-    if not hasattr(x, "__dlpack__"):
-        raise InvalidArgumentError(
-            f"importing a DLPack tensor: {type(x).__name__} has no __dlpack__; use asarray"
-        )
-    where = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
-    if int(where[0]) != 1:
-        raise BufferError(
-            f"importing a DLPack tensor of device type {int(where[0])}: only host memory (1) is"
-            " shared; move it to the host first"
-        )
-    try:
-        capsule = x.__dlpack__(max_version=(1, 0))
-    except TypeError:  # producers older than DLPack 1.0
-        capsule = x.__dlpack__()
-    return _core.import_dlpack(capsule, on.native)
-
-
-def export_dlpack(
-    a: Any,
-    *,
-    stream: Any = None,
-    max_version: tuple[int, int] | None = None,
-    dl_device: tuple[int, int] | None = None,
-    copy: bool | None = None,
-) -> Any:
-    if stream is not None:
-        raise TypeError("exporting with DLPack: host arrays have no stream; pass stream=None")
-    if dl_device is not None and tuple(map(int, dl_device)) != (1, 0):
-        raise BufferError(
-            f"exporting with DLPack to device {dl_device}: only host memory, (1, 0), is offered"
-        )
-    if copy:
-        a = OPS["copy"](a)
-    return _core.export_dlpack(a, max_version is not None and max_version[0] >= 1)
-
-
-def dlpack_device(a: Any) -> tuple[int, int]:
-    return (1, 0)
-
-
 # ----------------------------------------------------------------------------- host reads, writes
 
 
@@ -462,6 +415,8 @@ def numpy(a: Any) -> np.ndarray[Any, Any]:
             spec, _, item = _raw_spec(a)
             return np.empty(spec.shape, item)
         view = _span_view(a, data)
+    if view.dtype == np.bool_:  # whatever byte another library wrote for True
+        return np.asarray(np.not_equal(view.view(np.uint8), 0, order="C"))
     return view.copy()
 
 

@@ -35,6 +35,7 @@ from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import Selection, limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover
+from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
 from anyhal.runtime.stages import STAGES
@@ -53,8 +54,10 @@ _QUERY_CAPABILITIES, _QUERY_NOTES, _QUERY_COUNTER = 5, 6, 4
 _CAPABILITY = struct.Struct("=II2QIIIIQ")
 
 
-class Device:
+class Device(Handle):
     """One device, `chip:index`. Opened when the first array or plan needs it."""
+
+    _instead = "pickle its name and call hal.device(name) there"
 
     def __init__(
         self, fact: DeviceFact, instance: Any, device_id: int, fingerprint: str, tested: bool

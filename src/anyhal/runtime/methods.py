@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from anyhal import _core
 from anyhal.dtypes import dtype as find_dtype
 from anyhal.dtypes import of_value
 from anyhal.errors import (
@@ -27,13 +28,12 @@ from anyhal.runtime.array import (
     OPS,
     Array,
     device_of,
-    dlpack_device,
-    export_dlpack,
     host_view,
     numpy,
     set_values,
     spec_of,
 )
+from anyhal.runtime.dlpack import dlpack_device, export_dlpack
 from anyhal.runtime.views import getitem, matrix_transpose, reshape, transpose
 
 
@@ -46,31 +46,70 @@ def _item(a: Any) -> Any:
     return numpy(a).reshape(-1)[0].item()
 
 
+@typed_call("__array__")
 def _array(a: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-    if copy is False:
-        view = host_view(a, False)
-        if view is None or (dtype is not None and view.dtype != dtype):
-            raise ValueError(
-                f"an ndarray of {describe(spec_of(a))} on {a._device_name} needs a copy; leave out"
-                " copy=False"
-            )
+    """NumPy 2's rules: the array's own memory where the host addresses it and no copy is asked
+    for, read-only where the array is constant."""
+    view = None if copy else host_view(a, not a.constant)
+    values = numpy(a) if view is None and copy is not False else view
+    want = None if values is None or dtype is None else np.dtype(dtype)
+    other = want is not None and values is not None and want != values.dtype
+    if values is None or (copy is False and other):
+        raise InvalidArgumentError(
+            f"an ndarray of {describe(spec_of(a))} on {a._device_name} needs a copy; leave out"
+            " copy=False"
+        )
+    if view is not None and a.constant:
         view.flags.writeable = False
-        return view
-    values = numpy(a)
-    return values if dtype is None else values.astype(dtype, copy=False)
+    return values if want is None else values.astype(want, copy=False)
 
 
-def _repr(a: Any) -> str:
+def _shown(a: Any, wait: bool) -> str:
+    state, why, readable = _core.state(a)
     head = f"Array({describe(spec_of(a))}, {a._device_name}"
     if a.constant:
         head += ", constant"
-    if a.size > 1000 or of_value(a._dtype_value).is_block:
-        return head + ")"
+    if state == "pending" and wait:
+        state, readable = "ready", True  # once the values are here
+    reason = f": {why}" if why else ""
+    plain = f"{head}, {state}{reason})"
+    if state != "ready" or a.size > 1000 or of_value(a._dtype_value).is_block:
+        return plain
+    if not readable and not wait:
+        return plain
     try:
         values = numpy(a)
-    except HalError as why:  # while a graph is recorded, on a lost device: a repr never raises
-        return f"{head}, values not readable: {type(why).__name__})"
-    return f"{head},\n{np.array2string(values)})"
+    except HalError as failed:  # what was found out by reading; to show an array never raises
+        return f"{head}, values not readable: {failed})"
+    return f"{head}, {state},\n{np.array2string(values)})"
+
+
+def _repr(a: Any) -> str:
+    """Waits for nothing: values are shown where they are there and nothing is in front of them."""
+    return _shown(a, wait=False)
+
+
+def _str(a: Any) -> str:
+    """Waits for the values."""
+    return _shown(a, wait=True)
+
+
+def _copy(a: Any) -> Any:
+    """Another Array of the same memory, as a view is."""
+    return getitem(a, ...)
+
+
+def _deepcopy(a: Any, memo: Any) -> Any:
+    """An array with memory of its own on the same device; constant where this one is."""
+    made = OPS["copy"](a)
+    return _core.as_constant(made) if a.constant else made
+
+
+def _no_pickle(a: Any, protocol: Any) -> NoReturn:
+    raise InvalidTypeError(
+        f"pickling {describe(spec_of(a))} of {a._device_name}: its memory is of this process;"
+        " pickle a.numpy() and make it again with asarray"
+    )
 
 
 def _binary(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
@@ -119,6 +158,10 @@ def _positive(a: Any) -> Any:
 
 
 def _as_index(a: Any) -> int:
+    if a.size != 1:
+        raise InvalidTypeError(
+            f"using {describe(spec_of(a))} as an index: it has {a.size} elements; index it"
+        )
     value = _item(a)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidTypeError(
@@ -190,11 +233,16 @@ def install() -> None:
         "__len__": _length,
         "__iter__": lambda a: (getitem(a, i) for i in range(_length(a))),
         "__repr__": _repr,
+        "__str__": _str,
+        "__copy__": _copy,
+        "__deepcopy__": _deepcopy,
+        "__reduce_ex__": _no_pickle,
         "__bool__": lambda a: bool(_item(a)),
         "__int__": _as_int,
         "__float__": lambda a: float(_item(a)),
         "__complex__": lambda a: complex(_item(a)),
         "__index__": _as_index,
+        "__bytes__": lambda a: numpy(a).tobytes(),
         "__pos__": _positive,
         "__neg__": _unary("negative"),
         "__abs__": _unary("abs"),

@@ -13,13 +13,16 @@ from anyhal import _core
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, typed_call, typed_calls
 from anyhal.runtime import context
 from anyhal.runtime.device import Device, device
+from anyhal.runtime.handles import Handle
 
 _LONGEST_S = 9e9  # 285 years: the core counts nanoseconds in 63 bits
 
 
 @typed_calls
-class Event:
+class Event(Handle):
     """A position of a queue that was submitted."""
+
+    _instead = "wait for it here and pickle the values"
 
     def __init__(self, queue: Queue, value: int) -> None:
         self.queue = queue
@@ -46,7 +49,7 @@ def _give_back(native: Any, spare: list[Any]) -> None:
 
 
 @typed_calls
-class Queue:
+class Queue(Handle):
     """An in-order stream of work on one device. Ops go to it inside `use(queue=...)`."""
 
     def __init__(self, on: Device | str | None = None, *, _native: Any = None) -> None:
@@ -110,7 +113,7 @@ def _nanoseconds(timeout_s: Any) -> int:
 
 
 @typed_calls
-class Graph:
+class Graph(Handle):
     """Calls recorded once and replayed natively.
 
     `with hal.graph() as g:` records the ops called inside on one device; nothing runs. Arrays made
@@ -119,6 +122,8 @@ class Graph:
     leaves the queue usable. Calls on other devices are not recorded: they run at once. Calls of
     other threads on the queue that is captured are refused.
     """
+
+    _instead = "record it there"
 
     def __init__(self, on: Device | str | None = None) -> None:
         self.device = device(on)
@@ -164,6 +169,12 @@ class Graph:
 
     def __len__(self) -> int:
         return self._native.size if self._native is not None else 0
+
+    def __deepcopy__(self, memo: Any) -> Graph:
+        raise InvalidTypeError(
+            f"copying a Graph of {self.device.name}: its calls name the arrays that they were"
+            " recorded with; record another, or keep this one by copy.copy"
+        )
 
     def __repr__(self) -> str:
         if self._native is None:

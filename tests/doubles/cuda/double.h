@@ -120,6 +120,7 @@ struct World {
   std::vector<std::string> log;
   std::vector<std::string> violations;
   std::set<CUstream_st*> streams;
+  std::map<std::pair<CUctx_st*, uint64_t>, CUstream_st*> defaults;  // CU_STREAM_LEGACY, PER_THREAD
   std::set<CUevent_st*> events;
   std::set<CUmod_st*> modules;
   std::set<CUgraph_st*> graphs;

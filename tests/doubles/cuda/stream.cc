@@ -82,10 +82,28 @@ CUresult fill(CUdeviceptr pointer, T value, size_t count, CUstream stream) {
 
 }  // namespace
 
+// The driver's default streams have numbers for names, and are there when first used.
+CUstream_st* named(CUstream_st* stream) {
+  const auto number = reinterpret_cast<uint64_t>(stream);
+  if (number != 1 && number != 2) return stream;
+  CUstream_st*& made = world().defaults[{current, number}];
+  if (made == nullptr) {
+    made = new CUstream_st;
+    made->context = current;
+    made->number = world().next_stream++;
+    made->random.seed(world().seed * 1000003 + made->number);
+    made->worker = std::thread(work_on, made);
+    made->worker.detach();
+  }
+  return made;
+}
+
 bool is_live(CUstream_st* stream) { return stream != nullptr && world().streams.contains(stream); }
 
 CUresult put(CUstream_st* stream, Work work) {
-  if (!is_live(stream))
+  const bool is_default = named(stream) != stream;
+  stream = named(stream);
+  if (!is_default && !is_live(stream))
     return violation("work on a stream that is not there", CUDA_ERROR_INVALID_HANDLE);
   if (stream->context != current)
     return violation("work on a stream of another context", CUDA_ERROR_INVALID_CONTEXT);
