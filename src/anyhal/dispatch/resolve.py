@@ -45,7 +45,7 @@ from anyhal.routing import replay
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays
-from anyhal.runtime import context, copies, device
+from anyhal.runtime import context, copies, device, placement
 from anyhal.runtime.device import Device
 from anyhal.runtime.queue import queue_of
 
@@ -405,7 +405,11 @@ def resolve(
     where = device.device(decision.choice)
     if homes != {where.name}:
         home = device.device(routing.home(call, context.current().contract))
-        return _run_elsewhere(native, inputs, given, outs, wanted, where, home)
+        result = _run_elsewhere(native, inputs, given, outs, wanted, where, home)
+        if where is not home:
+            said = [r.reason for r in decision.refusals if r.device == home.name]
+            placement.note(home.name, where.name, spec.name, said[0] if said else "policy")
+        return result
     return prepare_call(
         where,
         spec,

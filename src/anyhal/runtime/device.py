@@ -33,7 +33,15 @@ from anyhal.errors import (
 from anyhal.ops import BY_ID
 from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
-from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
+from anyhal.routing.policy import (
+    limit_visible,
+    parse_device,
+    physical,
+    rank_devices,
+    rank_of,
+    routes_to,
+    select,
+)
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
 from anyhal.runtime.manifest import PluginFiles
@@ -81,6 +89,19 @@ class Device:
                     self._opened_in = os.getpid()
                     self._opened = native
         return self._opened
+
+    @property
+    def identity(self) -> str:
+        """Which physical thing it is: a UUID or bus address that names it in every process and to
+        other tools; "" where the backend knows none. Equal for all routes to one card."""
+        found = physical(facts()).get(self.name, self.name)
+        return "" if found == self.name else found
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """The names of all devices that are this physical thing, through whatever backend, best
+        first; its own name among them."""
+        return routes_to(self.name, facts()) or (self.name,)
 
     def trim(self) -> int:
         """Gives the idle blocks that the pools keep for reuse back to the device; returns bytes.
@@ -252,11 +273,22 @@ def _load(
     fingerprint = fingerprint_of(record.sha256, given)
     equipment = record.manifest is not None and record.manifest.test_equipment
     tested = not equipment or given.get("selftest") == "1"
-    for index, row in enumerate(rows):
+    for index, row in enumerate(_numbered(rows)):
         fact = _fact(record, f"{instance}:{index}", instance, row)
         made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
+
+
+def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In the order of their numbers, which is the same in every process: by bus address, as
+    management tools count, else by UUID; as listed where some device has neither. Twin of
+    core/api/devices.cc."""
+    for key in (lambda r: (r["pci_domain"], r["pci_function"]), lambda r: r["uuid"]):
+        keys = [key(r) for r in rows]
+        if all(any(k) for k in keys) and len(set(keys)) == len(keys):
+            return sorted(rows, key=key)
+    return rows
 
 
 def _artefact_folder(backend: str) -> str:
@@ -271,10 +303,10 @@ def _artefact_folder(backend: str) -> str:
 
 def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any]) -> DeviceFact:
     uuid: bytes = row["uuid"]
-    identity = uuid.hex() if any(uuid) else ""
-    if not identity and (row["pci_domain"] or row["pci_function"]):
+    address = ""
+    if row["pci_domain"] or row["pci_function"]:
         where = row["pci_function"]
-        identity = f"{row['pci_domain']:04x}:{where >> 8:02x}:{where >> 3 & 31:02x}.{where & 7}"
+        address = f"{row['pci_domain']:04x}:{where >> 8:02x}:{where >> 3 & 31:02x}.{where & 7}"
     kinds = row["kinds"]
     heaps = {k["heap"]: k["heap_bytes"] for k in kinds}
     return DeviceFact(
@@ -282,7 +314,8 @@ def _fact(record: BackendRecord, name: str, instance: str, row: Mapping[str, Any
         backend=instance,
         rank=record.manifest.rank if record.manifest else 0,
         state=record.state,
-        identity=identity,
+        identity=uuid.hex() if any(uuid) else address,
+        address=address,
         arch=row["arch"],
         integrated=bool(row["flags"] & 2),
         display_only=bool(row["flags"] & 4),
@@ -355,7 +388,7 @@ def facts(every: bool = True) -> Facts:
         devices=tuple(_live(d) for d in state.devices.values()),
         refused=tuple(state.refused),
         searched=state.discovery.searched,
-        notes=(*state.discovery.notes, *settings.unknown_names()),
+        notes=(*state.discovery.notes, *settings.unknown_names(), *_passed_over),
     )
     limited = limit_visible(known, names, visible.name)
     _warn_once(limited.notes)
@@ -403,17 +436,30 @@ def device(name: Device | str | None = None) -> Device:
             return chosen
         best = _best(facts(every=False))
         deferred = [r.manifest.rank for r in _loaded().deferred if r.manifest]
-        if deferred and (best is None or best.display_only or max(deferred) >= best.rank):
+        if deferred and (best is None or max(deferred) >= rank_of(best)):
             best = _best(facts())
         if best is not None:
             return _loaded().devices[best.name]
         return _loaded().devices[select(_any_spec(), facts()).device.name]
     _show_hidden(name)
     try:
-        return _loaded().devices[select(name, facts(every=False)).device.name]
+        return _chosen(name)
     except NotFoundError:
         require_alive(name)
         raise
+
+
+_passed_over: dict[str, None] = {}  # sentences, in order: asked for, and something else was taken
+
+
+def _chosen(spec: str) -> Device:
+    """The device of a strict list. That a first choice was passed over is told once, and stands in
+    the notes of `facts`."""
+    selection = select(spec, facts(every=False))
+    if selection.passed_over:
+        _passed_over[selection.sentence] = None
+        _warn_once((selection.sentence,))
+    return _loaded().devices[selection.device.name]
 
 
 def require_alive(name: str) -> None:
@@ -442,7 +488,7 @@ def _reach(name: str) -> None:
         here = [d.fact for d in state.devices.values()]
         deferred = {record.name for record in state.deferred}
         others = {record.name for record in state.discovery.backends} - deferred
-        if not deferred or any(name in (d.name, d.backend, d.identity) for d in here):
+        if not deferred or any(name in (d.name, d.backend) or d.is_called(name) for d in here):
             return
         chip = name.partition(":")[0]
         if chip in deferred:
@@ -478,7 +524,7 @@ def select_backend(spec: str) -> Device:
     NotFoundError; what was passed over is in the message.
     """
     _show_hidden(spec)
-    chosen = _loaded().devices[select(spec, facts(every=False)).device.name]
+    chosen = _chosen(spec)
     context.set_default_device(chosen)
     return chosen
 
