@@ -70,6 +70,8 @@ Sealed trusted_copy(const Registered& row) {
   }
 }
 
+constexpr const char* kHexDigits = "0123456789abcdef";
+
 std::string uuid_of(const anyhal_device_info& info) {
   char text[40];
   bool known = false;
@@ -221,8 +223,10 @@ std::string near_names(const std::string& name) {
 // The best usable device that one name gives, or null and why there is none.
 ApiDevice* first_usable(const std::string& name, std::string& why, std::optional<Error>& refused) {
   std::vector<ApiDevice*> found;
+  const std::string plain = plain_identity(name);
+  const bool uuid = plain.size() == 32 && plain.find_first_not_of(kHexDigits) == std::string::npos;
   for (ApiBackend* b : state().backends) {
-    if (!is_device_name(name)) load(*b);  // it may be an identity
+    if (uuid || !is_device_name(name)) load(*b);  // it may be an identity
     if (!names_backend(name, b->row.name)) {
       for (ApiDevice* d : b->devices)
         if (is_called(*d, name)) found.push_back(d);

@@ -397,10 +397,10 @@ def resolve(
     )
     call, decision = _weigh(spec, infos, attrs, targets, aliases, on)
     if not decision.choice:
+        reason = decision.refusals[0].reason if decision.refusals else "policy"
+        instead = _dtypes_instead(spec, infos, call) if reason == "dtype" else ""
         raise UnsupportedError(
-            decision.sentence,
-            reason=decision.refusals[0].reason if decision.refusals else "policy",
-            refusals=decision.refusals,
+            decision.sentence + instead, reason=reason, refusals=decision.refusals
         )
     where = device.device(decision.choice)
     if homes != {where.name}:
@@ -421,6 +421,16 @@ def resolve(
         str(call),
         context.current().policy.prefer_decomposed,
     )
+
+
+def _dtypes_instead(spec: OpSpec, infos: Sequence[OperandInfo | None], call: Any) -> str:
+    """Which dtypes the call's device has for the op, those of the operands' kind first."""
+    home = device.device(routing.home(call, context.current().contract))
+    kinds = {i.spec.dtype.kind for i in infos if i is not None}
+    there = sorted(home.dtypes_of(spec.name), key=lambda d: d.kind not in kinds)
+    if not there:
+        return ""
+    return f"; cast to one that {home.name} has for {spec.name}: {', '.join(d.short for d in there)}"
 
 
 def _run_elsewhere(

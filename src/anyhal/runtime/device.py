@@ -118,6 +118,11 @@ class Device:
         named = {name for row in rows for name in row["dtypes"]}
         return tuple(d for d in ALL_DTYPES if not rows or d.short in named)
 
+    def dtypes_of(self, op: str) -> tuple[DType, ...]:
+        """The dtypes that the device declares for one op; none when it declares nothing."""
+        named = {name for row in self.capabilities() if row["op"] == op for name in row["dtypes"]}
+        return tuple(d for d in ALL_DTYPES if d.short in named)
+
     def capabilities(self) -> list[dict[str, Any]]:
         """What the device declares it can run, one row per op and set of dtypes."""
         data = self.native.query(_QUERY_CAPABILITIES)
@@ -440,7 +445,10 @@ def device(name: Device | str | None = None) -> Device:
             best = _best(facts())
         if best is not None:
             return _loaded().devices[best.name]
-        return _loaded().devices[select(_any_spec(), facts()).device.name]
+        known = facts()
+        if known.devices:
+            raise NotFoundError(_none_unnamed(known))
+        return _loaded().devices[select(_any_spec(), known).device.name]
     _show_hidden(name)
     try:
         return _chosen(name)
@@ -473,6 +481,16 @@ def _best(known: Facts) -> DeviceFact | None:
     """The device that is taken where none is named."""
     ranked = rank_devices(known, context.current().contract)
     return next((r.device for r in ranked if r.eligible), None)
+
+
+def _none_unnamed(known: Facts) -> str:
+    said = [
+        f"{r.device.name} is {r.reason}" for r in rank_devices(known, context.current().contract)
+    ]
+    return (
+        f"no device may be chosen without being named: {'; '.join(said)}; name one with"
+        " select_backend or device="
+    )
 
 
 def _any_spec() -> str:
@@ -605,7 +623,7 @@ def receipts() -> list[dict[str, Any]]:
         out.append(
             {
                 "sequence": sequence,
-                "op": spec.name if spec else str(op),
+                "op": spec.name if spec else plan.get("op", str(op)),
                 "call": plan.get("signature", ""),
                 "device": plan.get("device", ""),
                 "backend": plan.get("backend", ""),
