@@ -392,8 +392,7 @@ std::vector<ApiDevice*> ranked_devices() {
 std::string not_eligible(const ApiDevice& d) {
   const std::string why = unusable(d);
   if (!why.empty()) return why;
-  if (d.listed.info.flags & ANYHAL_DEVICE_DISPLAY_ONLY)
-    return "it only drives a display; name it";
+  if (d.listed.info.flags & ANYHAL_DEVICE_DISPLAY_ONLY) return "it only drives a display; name it";
   if (d.listed.info.flags & ANYHAL_DEVICE_SIMULATED) return "it is simulated; name it";
   return usually_routed(*d.backend) ? "" : "it is " + d.backend->row.state + "; name it";
 }

@@ -148,8 +148,9 @@ class Handles {
 // By kind. Made before any code runs, and never destroyed, since threads may outlive `main`.
 union AllHandles {
   constexpr AllHandles()
-      : of{Handles{Kind(0)}, Handles{Kind::kDevice}, Handles{Kind::kBuffer}, Handles{Kind::kQueue},
-           Handles{Kind::kGraph}, Handles{Kind::kModule}, Handles{Kind::kKernel}} {}
+      : of{Handles{Kind(0)},      Handles{Kind::kDevice}, Handles{Kind::kBuffer},
+           Handles{Kind::kQueue}, Handles{Kind::kGraph},  Handles{Kind::kModule},
+           Handles{Kind::kKernel}} {}
   ~AllHandles() {}
   Handles of[7];
 };

@@ -47,7 +47,8 @@ struct Launch {
   void take(uint32_t i, const hal_argument& a, const Plan& plan, const std::string& where) {
     const std::string name = "arguments[" + std::to_string(i) + "]";
     if (!(plan.reads >> i & 1) && !(plan.writes >> i & 1)) {
-      if (a.buffer) invalid(where + ": " + name + " is a buffer and the kernel takes a value there");
+      if (a.buffer)
+        invalid(where + ": " + name + " is a buffer and the kernel takes a value there");
       operands[i].data = a.bits;
       return;
     }
@@ -117,8 +118,8 @@ hal_status hal_kernel_prepare(hal_module* module, const char* entry, const hal_s
   return at_edge(error, [&] {
     need(out_kernel, "out_kernel"), need(entry, "entry"), need(signature, "signature");
     const Held<Module> m = hold_of<Module>(module, Kind::kModule, "module");
-    const std::string where = std::string("preparing the kernel '") + entry + "' on " +
-                              m->device->name;
+    const std::string where =
+        std::string("preparing the kernel '") + entry + "' on " + m->device->name;
     const Held<Plan> plan(prepare_kernel(*m, entry, signature_of(*signature, where)));
     *out_kernel = static_cast<hal_kernel*>(handles(Kind::kKernel).add([&](Slot& slot) {
       plan->retain();

@@ -504,7 +504,7 @@ typedef struct hal_signature {
   uint32_t size;
   uint32_t parameter_count; /* at most HAL_OPERANDS_MAX */
   const hal_parameter* parameters;
-  uint32_t grid[3];  /* blocks; on a host device the product is the number of parts. 0 counts as 1 */
+  uint32_t grid[3]; /* blocks; on a host device the product is the number of parts. 0 counts as 1 */
   uint32_t block[3]; /* items of a block. 0 counts as 1 */
   uint32_t shared_bytes;
   uint32_t reserved;

@@ -35,8 +35,7 @@ static hal_kernel* kernel_of(const hal_parameter* parameters, uint32_t count, ui
   return kernel;
 }
 
-static const hal_parameter kScale[] = {
-    {HAL_ACCESS_READ, 0}, {HAL_ACCESS_WRITE, 0}, {0, 4}, {0, 8}};
+static const hal_parameter kScale[] = {{HAL_ACCESS_READ, 0}, {HAL_ACCESS_WRITE, 0}, {0, 4}, {0, 8}};
 
 static void runs_in_order(void) {
   hal_tensor x = matrix(queue, 8, 8), y = matrix(queue, 8, 8), z = matrix(queue, 8, 8);
@@ -78,9 +77,9 @@ static void refuses(void) {
   hal_argument bad[4];
   fill(queue, &x, 1), fill(queue, &y, 2);
   float* before = values_of(queue, &y);
-#define WRONG(reason, change)                                                     \
-  memcpy(bad, good, sizeof bad);                                                  \
-  change;                                                                         \
+#define WRONG(reason, change)    \
+  memcpy(bad, good, sizeof bad); \
+  change;                        \
   BAD(INVALID_ARGUMENT, reason, hal_kernel_launch(queue, kernel, bad, 4, error));
   WRONG(HANDLE, bad[0].buffer = NULL)
   WRONG(HANDLE, bad[1].buffer = (hal_buffer*)device)
@@ -139,8 +138,10 @@ static void refuses_code(void) {
   BAD(INVALID_ARGUMENT, NONE, hal_module_load(device, 99, "x", 1, NULL, &m, error));
   BAD(INVALID_ARGUMENT, NONE, hal_module_load(device, library, "k.so", 4, NULL, &m, error));
   BAD(NOT_FOUND, NONE, hal_module_load(device, library, "/no/k.so", 8, NULL, &m, error));
-  BAD(UNSUPPORTED, ARCHITECTURE, hal_module_load(device, library, "/etc/passwd", 11, NULL, &m, error));
-  BAD(UNSUPPORTED, ARCHITECTURE, hal_module_load(device, HAL_FORMAT_PTX, "x", 1, "sm_90", &m, error));
+  BAD(UNSUPPORTED, ARCHITECTURE,
+      hal_module_load(device, library, "/etc/passwd", 11, NULL, &m, error));
+  BAD(UNSUPPORTED, ARCHITECTURE,
+      hal_module_load(device, HAL_FORMAT_PTX, "x", 1, "sm_90", &m, error));
 }
 
 static void extensions(void) {

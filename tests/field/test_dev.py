@@ -64,7 +64,11 @@ def plugins(tmp_path: Path) -> Callable[..., Path]:
             with library.open("ab") as stream:
                 stream.write(name.encode())  # another file, so another build
             manifest = folder / "backend.toml"
-            text = manifest.read_text().replace('"fake"', f'"{name}"').replace("rank = 1", f"rank = {rank}")
+            text = (
+                manifest.read_text()
+                .replace('"fake"', f'"{name}"')
+                .replace("rank = 1", f"rank = {rank}")
+            )
             manifest.write_text(text.replace("libanyhal_fake.so", library.name))
         return tmp_path / "plugins"
 
@@ -132,7 +136,6 @@ def test_dev_02_small_islands_are_left_where_their_operands_are() -> None:
 # -------------------------------------------------------------------------------------- DEV-03
 
 
-BIG, SMALL = "name=Card; N.heap=16GiB", "N.integrated; N.unified; N.heap=512MiB"
 ORDER = """
 from anyhal.runtime.device import facts
 from anyhal.routing.facts import Contract
@@ -181,12 +184,12 @@ def pair(first: str) -> str:
 
 
 CHOOSE = """
-for name in ("fake:0", "fake:1", "%(left)s", "%(right)s", "0000:03:00.0", "00000000:04:00.0",
+for name in ("fake:0", "fake:1", "LEFT", "RIGHT", "0000:03:00.0", "00000000:04:00.0",
              "GPU-b2000000-0000-0000-0000-000000000000"):
     d = hal.device(name)
     x = hal.ones(4, device=d)
     print(d.identity, d.fact.address, d.fact.memory_bytes >> 30, x.device is d, d.trim() >= 0)
-""" % UUID
+""".replace("LEFT", UUID["left"]).replace("RIGHT", UUID["right"])
 
 
 def test_dev_04_a_name_means_the_same_card_whatever_the_driver_lists_first() -> None:
@@ -206,7 +209,7 @@ def test_dev_04_ids_go_round_through_the_environment_and_child_processes(form: s
     child = (
         "from anyhal.runtime.device import facts\n"
         "print([d.name for d in facts().devices if not d.why_not])\n"
-        f"print(hal.device('fake').identity)\n"
+        "print(hal.device('fake').identity)\n"
     )
     seen = run(child, ANYHAL_FAKE=pair("right"), ANYHAL_VISIBLE_DEVICES=named).stdout
     assert seen == f"['fake:1']\n{UUID['right']}\n"  # hiding the other renumbers nothing
@@ -389,7 +392,7 @@ devices = {d.name: d for d in hal.devices()}
 one, two = devices["left:0"], devices["right:0"]
 print(one.identity == two.identity != "", one.routes == two.routes, *one.routes)
 with hal.use(allow_uncertified=("left", "right")):
-    print(hal.device("%(left)s").name)
+    print(hal.device("LEFT").name)
     print(hal.ones(2, device=one).device.name, hal.ones(2, device=two).device.name)
     for d in (one, two):
         x = hal.ones(2, device=d)
@@ -397,7 +400,7 @@ with hal.use(allow_uncertified=("left", "right")):
             y = hal.add(x, x)
         g.launch()
         print(y.device.name, y.numpy().tolist())
-""" % UUID
+""".replace("LEFT", UUID["left"]).replace("RIGHT", UUID["right"])
 
 
 def test_dev_11_one_card_through_two_backends(plugins: Callable[..., Path]) -> None:
@@ -426,7 +429,11 @@ def test_dev_11_a_card_is_listed_with_both_routes_and_its_memory_once(
     }
     command = Path(sys.executable).parent / "anyhal"
     shown = subprocess.run(
-        [command, "devices"], env={**os.environ, **given}, capture_output=True, text=True, check=True
+        [command, "devices"],
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     rows = [line.split() for line in shown.splitlines()]
     left, right = (next(r for r in rows if r[:1] == [f"{n}:0"]) for n in ("left", "right"))
@@ -475,7 +482,11 @@ def test_dev_12_nothing_loaded_says_where_it_looked(tmp_path: Path, kind: str) -
     if kind == "closed":
         (folder / "card").mkdir()
         folder.chmod(0)
-    drop = "import os, email.parser; os.setuid(65534)\n" if kind == "closed" and os.getuid() == 0 else ""
+    drop = (
+        "import os, email.parser; os.setuid(65534)\n"
+        if kind == "closed" and os.getuid() == 0
+        else ""
+    )
     done = run(drop + SEARCH, ANYHAL_BACKEND_PATH=str(folder))  # root reads everything
     if kind == "closed":
         folder.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Users' kernels on the processor: C libraries, C functions, a Numba function; order, graphs, refusals.
+"""Users' kernels on the processor: C libraries and functions, Numba; order, graphs, refusals.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -47,7 +47,7 @@ def test_a_c_kernel_runs_in_order_among_ops(module: hal.Module, parts: Any) -> N
 
 
 def test_values_lie_as_in_a_c_struct(module: hal.Module) -> None:
-    kinds = "i8 u8 i16 u16 i32 u32 f32 i64 u64 f64 bool".split()
+    kinds = ["i8", "u8", "i16", "u16", "i32", "u32", "f32", "i64", "u64", "f64", "bool"]
     given = [-7, 200, -3000, 60000, -(2**30), 2**31, 0.1, -(2**62), 2**63, 0.1, True]
     out = hal.zeros(11, dtype="f64")
     module.kernel("sums", ["out f64", *kinds])(out, *given)
@@ -184,7 +184,9 @@ def test_code_that_cannot_be_loaded(library: Path, tmp_path: Path) -> None:
 
 def test_a_kernel_that_fails_is_an_error_and_the_queue_goes_on(module: hal.Module) -> None:
     fails = module.kernel("fails", [])
-    with pytest.raises(hal.ExecutionFailedError, match="'fails' on cpu:0: the function answered 42"):
+    with pytest.raises(
+        hal.ExecutionFailedError, match="'fails' on cpu:0: the function answered 42"
+    ):
         fails(grid=4)
     fails()
     x, y = hal.ones(4), hal.zeros(4)
@@ -270,6 +272,7 @@ def test_a_numba_function_runs_in_order() -> None:
     def short(arrays):  # type: ignore[no-untyped-def]
         return 0
 
-    with pytest.raises(hal.InvalidArgumentError, match="takes 1 arguments, and is called with four"):
+    with pytest.raises(
+        hal.InvalidArgumentError, match="takes 1 arguments, and is called with four"
+    ):
         hal.load_module(short)
-

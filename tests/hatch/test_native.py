@@ -107,7 +107,9 @@ def test_a_callback_that_raises_is_the_cause() -> None:
     def work(given: hal.NativeWork) -> None:
         raise ValueError("no luck")
 
-    with pytest.raises(hal.ExecutionFailedError, match=r"cpu:0: the callback raised ValueError \(no luck\)") as failed:
+    with pytest.raises(
+        hal.ExecutionFailedError, match=r"cpu:0: the callback raised ValueError \(no luck\)"
+    ) as failed:
         hal.enqueue_native(work, writes=[x])
     assert isinstance(failed.value.__cause__, ValueError)
 

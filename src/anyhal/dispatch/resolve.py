@@ -430,7 +430,9 @@ def _dtypes_instead(spec: OpSpec, infos: Sequence[OperandInfo | None], call: Any
     there = sorted(home.dtypes_of(spec.name), key=lambda d: d.kind not in kinds)
     if not there:
         return ""
-    return f"; cast to one that {home.name} has for {spec.name}: {', '.join(d.short for d in there)}"
+    return (
+        f"; cast to one that {home.name} has for {spec.name}: {', '.join(d.short for d in there)}"
+    )
 
 
 def _run_elsewhere(

@@ -30,7 +30,9 @@ class DeviceFact:
     backend: str
     rank: int = 0  # of the manifest: higher is preferred
     state: str = "uncertified"
-    identity: str = ""  # UUID, else bus address: the same physical thing has the same one everywhere
+    identity: str = (
+        ""  # UUID, else bus address: the same physical thing has the same one everywhere
+    )
     address: str = ""  # on the PCI bus, beside a UUID: "0000:3b:00.0"
     arch: str = ""
     integrated: bool = False
