@@ -28,7 +28,8 @@ GROUPS = {
     "Why it ran there, and what it cost": "explain facts routes placement copies receipts ledger"
     " counters",
     "Your own kernels, the vendor's own means": "load_module Module Kernel enqueue_native"
-    " NativeWork NativeOperand native_handle NativeHandle kernel_limits KernelLimits extension Extension",
+    " NativeWork NativeOperand native_handle NativeHandle kernel_limits KernelLimits extension"
+    " Extension",
     "Build against the headers": "get_include",
 }
 NOTES = {
