@@ -104,7 +104,8 @@ NativeHandle show(Device& device, uint32_t kind, uint64_t object, const char* wh
 
 NativeHandle native_handle(Device& device) {
   device.require_alive();
-  return show(device, ANYHAL_OBJECT_DEVICE, reinterpret_cast<uint64_t>(device.handle), "the device");
+  return show(device, ANYHAL_OBJECT_DEVICE, reinterpret_cast<uint64_t>(device.handle),
+              "the device");
 }
 
 NativeHandle native_handle(Queue& queue) {
@@ -114,8 +115,7 @@ NativeHandle native_handle(Queue& queue) {
     throw Error(ANYHAL_STATUS_UNSUPPORTED,
                 "a queue of " + device.name +
                     " is the calling thread and has no vendor's handle; call what you want called");
-  return show(device, ANYHAL_OBJECT_QUEUE, reinterpret_cast<uint64_t>(queue.handle),
-              "a queue of");
+  return show(device, ANYHAL_OBJECT_QUEUE, reinterpret_cast<uint64_t>(queue.handle), "a queue of");
 }
 
 NativeHandle native_handle(const Operand& memory) {
@@ -133,8 +133,8 @@ const void* find_extension(Device& device, const std::string& name, uint32_t sin
   device.require_alive();
   const void* table = nullptr;
   ErrorRecord error;
-  const anyhal_status status = device.table->extension(device.instance->reply.self, name.c_str(),
-                                                       since, &table, error);
+  const anyhal_status status =
+      device.table->extension(device.instance->reply.self, name.c_str(), since, &table, error);
   const std::string what = "asking " + device.name + " for the extension '" + name + "' " +
                            std::to_string(since) + " or later";
   if (status == ANYHAL_STATUS_NOT_FOUND)

@@ -25,7 +25,11 @@ GROUPS = {
     "Devices": "devices device select_backend load_backend Device",
     "Scopes": "use",
     "Queues, events, graphs": "Queue Event graph Graph synchronize",
-    "Why it ran there, and what it cost": "explain facts routes copies receipts ledger counters",
+    "Why it ran there, and what it cost": "explain facts routes placement copies receipts ledger"
+    " counters",
+    "Your own kernels, the vendor's own means": "load_module Module Kernel enqueue_native"
+    " NativeWork NativeOperand native_handle NativeHandle kernel_limits KernelLimits extension"
+    " Extension",
     "Build against the headers": "get_include",
 }
 NOTES = {
@@ -40,6 +44,8 @@ NOTES = {
     "Why it ran there, and what it cost": "[Read a receipt](../how-to/read-a-receipt.md),"
     " [debug a refusal](../how-to/debug-a-refusal.md),"
     " [replay a decision](../how-to/replay-a-decision.md).",
+    "Your own kernels, the vendor's own means": "[Bring your own kernel]"
+    "(../how-to/bring-your-own-kernel.md).",
     "Build against the headers": "[Use it from C](../how-to/use-from-c.md).",
 }
 HEAD = """\
@@ -57,7 +63,10 @@ FIELDS = {
     "size": "Number of elements.",
     "constant": "Whether writes are refused.",
 }
-NOT_MADE = ("Device", "Event")  # by programs: they are found and returned
+NOT_MADE = (
+    *("Device", "Event", "Module", "Kernel", "NativeWork", "NativeOperand", "NativeHandle"),
+    *("KernelLimits", "Extension"),
+)  # by programs: they are found and returned
 SAID = {
     "astype": "A copy with elements of another dtype.",
     "item": "The one element of the array as a Python number; waits for it.",

@@ -20,11 +20,13 @@ class Probe {
     cl_int code = kSuccess;
     kernel_ = device_.self->api.CreateKernel(module.program, entry, &code);
     if (code == kInvalidKernelName)
-      throw Failure(ANYHAL_STATUS_NOT_FOUND, 0, "the source has no kernel '%.80s'; correct the name",
-                    entry);
+      throw Failure(ANYHAL_STATUS_NOT_FOUND, 0,
+                    "the source has no kernel '%.80s'; correct the name", entry);
     check(device_, code, "clCreateKernel");
   }
-  ~Probe() { gave_back(*device_.self, device_.self->api.ReleaseKernel(kernel_), "clReleaseKernel"); }
+  ~Probe() {
+    gave_back(*device_.self, device_.self->api.ReleaseKernel(kernel_), "clReleaseKernel");
+  }
   Probe(const Probe&) = delete;
 
   void parameter(size_t bytes, const char* what) {

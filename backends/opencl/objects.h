@@ -180,8 +180,8 @@ struct Plan {
   Device* device = nullptr;
   anyhal_prepared prepared = {};
   uint32_t operand_count = 0;
-  uint32_t memory_count = 0;  // the operands behind are values of a user's kernel
-  std::string name;           // of that kernel
+  uint32_t memory_count = 0;    // the operands behind are values of a user's kernel
+  std::string name;             // of that kernel
   std::vector<uint64_t> spans;  // bytes that each operand reaches; 0 = never touched
   std::vector<Launch> launches;
   bool checks = false;  // reads indices and may report a fault

@@ -100,6 +100,7 @@ void describe(const Api& api, Found& f, uint64_t id) {
   anyhal_device_info& info = f.info;
   info.size = sizeof(info);
   info.flags = f.unified ? uint32_t{ANYHAL_DEVICE_UNIFIED} : 0u;
+  if (f.unified && (f.type & kDeviceTypeCpu) == 0) info.flags |= ANYHAL_DEVICE_INTEGRATED;
   info.id = id;
   if (f.extensions.find("cl_khr_device_uuid") != std::string::npos)
     api.GetDeviceInfo(f.device, kDeviceUuidKhr, sizeof(info.uuid), info.uuid, nullptr);

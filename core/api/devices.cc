@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <tuple>
 
 #include "core/api/fork.hpp"
@@ -67,27 +68,58 @@ std::string copy_of(const Registered& row) {
   }
 }
 
-std::string identity_of(const anyhal_device_info& info) {
-  char text[40] = "";
+constexpr const char* kHexDigits = "0123456789abcdef";
+
+std::string uuid_of(const anyhal_device_info& info) {
+  char text[40];
   bool known = false;
   for (int i = 0; i < 16; ++i) {
     std::snprintf(text + 2 * i, 3, "%02x", info.uuid[i]);
     known |= info.uuid[i] != 0;
   }
-  if (known) return text;
+  return known ? text : "";
+}
+
+std::string address_of(const anyhal_device_info& info) {
   if (!info.pci_domain && !info.pci_function) return "";
+  char text[40];
   std::snprintf(text, sizeof(text), "%04x:%02x:%02x.%u", info.pci_domain,
                 info.pci_function >> 8 & 0xff, info.pci_function >> 3 & 31, info.pci_function & 7);
   return text;
 }
 
+// In the order of their numbers: the rule of `_numbered` in runtime/device.py.
+void number(std::vector<ListedDevice>& listed) {
+  const auto bus = [](const ListedDevice& d) {
+    const std::pair key(d.info.pci_domain, d.info.pci_function);
+    return key.first || key.second ? std::optional(key) : std::nullopt;
+  };
+  const auto uuid = [](const ListedDevice& d) {
+    const std::string key = uuid_of(d.info);
+    return key.empty() ? std::nullopt : std::optional(key);
+  };
+  const auto sorted_by = [&](const auto& key) {
+    std::set<typename decltype(key(listed[0]))::value_type> keys;
+    for (const ListedDevice& d : listed)
+      if (const auto k = key(d)) keys.insert(*k);
+    if (keys.size() != listed.size()) return false;
+    std::sort(listed.begin(), listed.end(),
+              [&](const ListedDevice& a, const ListedDevice& b) { return key(a) < key(b); });
+    return true;
+  };
+  if (!listed.empty() && !sorted_by(bus)) sorted_by(uuid);
+}
+
 void add_devices(ApiBackend& b) {
   std::vector<ListedDevice> listed = b.instance->list_devices();
+  number(listed);
   for (uint32_t i = 0; i < listed.size(); ++i) {
     auto* d = new ApiDevice;
     d->backend = &b, d->index = i, d->listed = std::move(listed[i]);
     d->name = b.row.name + ":" + std::to_string(i);
-    d->identity = identity_of(d->listed.info);
+    d->address = address_of(d->listed.info);
+    d->identity = uuid_of(d->listed.info);
+    if (d->identity.empty()) d->identity = d->address;
     d->handle =
         static_cast<hal_device*>(handles(Kind::kDevice).add([&](Slot& slot) { slot.object = d; }));
     d->next = state().devices.load();
@@ -117,13 +149,16 @@ bool usually_routed(const ApiBackend& b) {
   return b.row.allowed || std::strcmp(b.row.state.c_str(), kStates[3]) != 0;
 }
 
+bool is_called(const ApiDevice& d, const std::string& name) {
+  const std::string plain = plain_identity(name);
+  return !plain.empty() && (plain == d.identity || plain == d.address);
+}
+
 bool visible(const ApiDevice& d) {
   const char* names = environment("ANYHAL_VISIBLE_DEVICES");
   if (!names) return true;
   for (const std::string& name : split_names(names, ','))
-    if (names_device(name, d.backend->row.name, d.index) ||
-        (!d.identity.empty() && name == d.identity))
-      return true;
+    if (names_device(name, d.backend->row.name, d.index) || is_called(d, name)) return true;
   return false;
 }
 
@@ -134,18 +169,42 @@ std::string unusable(const ApiDevice& d) {
   return native && native->lost ? "it was lost: " + native->lost_text : "";
 }
 
+constexpr int32_t kIntegratedRank = 55;  // of Policy in routing/policy.py
+
+int32_t rank_of(const ApiDevice& d) {
+  const bool integrated = d.listed.info.flags & ANYHAL_DEVICE_INTEGRATED;
+  return integrated ? std::min(d.backend->row.rank, kIntegratedRank) : d.backend->row.rank;
+}
+
 // Sort key, best first; the steps of routing/policy.py.
 auto preference(const ApiDevice& d) {
   const anyhal_device_info& info = d.listed.info;
   const auto rank = std::find(std::begin(kStates), std::end(kStates), d.backend->row.state);
-  return std::tuple(info.flags & ANYHAL_DEVICE_DISPLAY_ONLY, -int64_t(d.backend->row.rank),
+  return std::tuple(info.flags & ANYHAL_DEVICE_DISPLAY_ONLY, -int64_t(rank_of(d)),
                     info.flags & ANYHAL_DEVICE_INTEGRATED, rank - std::begin(kStates),
                     -int64_t(d.listed.kinds[0].heap_bytes), d.index, d.name);
 }
 
+bool same_card(const ApiDevice& a, const ApiDevice& b) {
+  return (!a.identity.empty() && a.identity == b.identity) ||
+         (!a.address.empty() && a.address == b.address);
+}
+
+// Best first; routes to one card stand together.
 void sort(std::vector<ApiDevice*>& devices) {
   std::sort(devices.begin(), devices.end(),
             [](const ApiDevice* a, const ApiDevice* b) { return preference(*a) < preference(*b); });
+  std::vector<ApiDevice*> ordered;
+  std::vector<bool> placed(devices.size());
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (placed[i]) continue;
+    ordered.push_back(devices[i]), placed[i] = true;
+    for (size_t k = ordered.size() - 1; k < ordered.size(); ++k)  // grows by what belongs to it
+      for (size_t j = i + 1; j < devices.size(); ++j)
+        if (!placed[j] && same_card(*ordered[k], *devices[j]))
+          ordered.push_back(devices[j]), placed[j] = true;
+  }
+  devices = ordered;
 }
 
 std::string near_names(const std::string& name) {
@@ -161,11 +220,13 @@ std::string near_names(const std::string& name) {
 // The best usable device that one name gives, or null and why there is none.
 ApiDevice* first_usable(const std::string& name, std::string& why, std::optional<Error>& refused) {
   std::vector<ApiDevice*> found;
+  const std::string plain = plain_identity(name);
+  const bool uuid = plain.size() == 32 && plain.find_first_not_of(kHexDigits) == std::string::npos;
   for (ApiBackend* b : state().backends) {
-    if (!is_device_name(name)) load(*b);  // it may be an identity
+    if (uuid || !is_device_name(name)) load(*b);  // it may be an identity
     if (!names_backend(name, b->row.name)) {
       for (ApiDevice* d : b->devices)
-        if (!d->identity.empty() && d->identity == name) found.push_back(d);
+        if (is_called(*d, name)) found.push_back(d);
       continue;
     }
     load(*b);
@@ -274,7 +335,7 @@ ApiDevice& find_device(const char* names) {
       for (ApiDevice* d : b->devices) {
         if (!not_eligible(*d).empty()) continue;
         all.push_back(d);
-        if (!(d->listed.info.flags & ANYHAL_DEVICE_DISPLAY_ONLY)) enough = b->row.rank;
+        enough = std::max(enough, rank_of(*d));
       }
     }
     if (all.empty()) {
@@ -328,6 +389,7 @@ std::vector<ApiDevice*> ranked_devices() {
 std::string not_eligible(const ApiDevice& d) {
   const std::string why = unusable(d);
   if (!why.empty()) return why;
+  if (d.listed.info.flags & ANYHAL_DEVICE_DISPLAY_ONLY) return "it only drives a display; name it";
   if (d.listed.info.flags & ANYHAL_DEVICE_SIMULATED) return "it is simulated; name it";
   return usually_routed(*d.backend) ? "" : "it is " + d.backend->row.state + "; name it";
 }

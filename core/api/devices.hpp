@@ -22,7 +22,8 @@ struct ApiQueue;
 struct ApiDevice {
   ApiBackend* backend = nullptr;
   uint32_t index = 0;
-  std::string name, identity;
+  std::string name;
+  std::string identity, address;  // as routing/facts.py has them
   ListedDevice listed;
   hal_device* handle = nullptr;
 

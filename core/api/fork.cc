@@ -9,7 +9,8 @@
 namespace hal {
 namespace {
 
-constexpr Kind kKinds[] = {Kind::kDevice, Kind::kBuffer, Kind::kQueue, Kind::kGraph};
+constexpr Kind kKinds[] = {Kind::kDevice, Kind::kBuffer, Kind::kQueue,
+                           Kind::kGraph,  Kind::kModule, Kind::kKernel};
 
 void before() {
   api_devices_before_fork();

@@ -65,7 +65,8 @@ void Handles::recycle(const void* given) {
 }
 
 Slot& slot_of(const void* given, Kind kind, const char* argument) {
-  static const char* const kWords[] = {"", "device", "buffer", "queue", "graph"};
+  static const char* const kWords[] = {"",      "device", "buffer", "queue",
+                                       "graph", "module", "kernel"};
   if (Slot* slot = handles(kind).find(given)) return *slot;
   const uint64_t handle = reinterpret_cast<uint64_t>(given);
   const char* wanted = kWords[uint32_t(kind)];
@@ -74,7 +75,7 @@ Slot& slot_of(const void* given, Kind kind, const char* argument) {
     why = "is NULL";
   } else if (handle >> 60 == uint64_t(kind)) {
     why = std::string("names a ") + wanted + " that was released";
-  } else if (handle >> 60 <= uint64_t(Kind::kGraph) && handle >> 60) {
+  } else if (handle >> 60 <= uint64_t(Kind::kKernel) && handle >> 60) {
     why = std::string("is a ") + kWords[handle >> 60];
   }
   invalid(std::string("the argument ") + argument + " " + why + "; pass a live " + wanted,

@@ -13,7 +13,7 @@
 
 namespace hal {
 
-enum class Kind : uint32_t { kDevice = 1, kBuffer, kQueue, kGraph };
+enum class Kind : uint32_t { kDevice = 1, kBuffer, kQueue, kGraph, kModule, kKernel };
 
 // A field that may be read while its slot goes to another handle: what was read counts only where
 // the handle is known to be there still.
@@ -29,7 +29,7 @@ struct alignas(64) Slot {
   static constexpr uint64_t kFree = 1;  // no handle is 1; where none ever was, it is 0
   constexpr explicit Slot(uint64_t number) : handle(number) {}
   std::atomic<uint64_t> handle;
-  Field<void*> object;  // ApiDevice, Buffer, ApiQueue or ApiGraph
+  Field<void*> object;  // ApiDevice, Buffer, ApiQueue, ApiGraph, Module or Plan
   Field<Device*> device;
   // Buffers:
   Field<uint64_t> bytes;
@@ -148,10 +148,11 @@ class Handles {
 // By kind. Made before any code runs, and never destroyed, since threads may outlive `main`.
 union AllHandles {
   constexpr AllHandles()
-      : of{Handles{Kind(0)}, Handles{Kind::kDevice}, Handles{Kind::kBuffer}, Handles{Kind::kQueue},
-           Handles{Kind::kGraph}} {}
+      : of{Handles{Kind(0)},      Handles{Kind::kDevice}, Handles{Kind::kBuffer},
+           Handles{Kind::kQueue}, Handles{Kind::kGraph},  Handles{Kind::kModule},
+           Handles{Kind::kKernel}} {}
   ~AllHandles() {}
-  Handles of[5];
+  Handles of[7];
 };
 extern constinit AllHandles g_handles;
 inline Handles& handles(Kind kind) { return g_handles.of[uint32_t(kind)]; }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/api/edge.hpp"
@@ -65,6 +67,30 @@ bool is_device_name(const std::string& name) {
          !index.empty() && index.size() < 7 &&
          index.find_first_not_of("0123456789") == std::string::npos &&
          (index.size() == 1 || index[0] != '0');
+}
+
+std::string plain_identity(const std::string& text) {
+  const auto hex = [](const std::string& s) {
+    return s.find_first_not_of("0123456789abcdef") == std::string::npos;
+  };
+  std::string plain = lower(text);
+  if (plain.rfind("gpu-", 0) == 0) plain.erase(0, 4);
+  if (plain.size() == 36 && plain[8] == '-' && plain[13] == '-' && plain[18] == '-' &&
+      plain[23] == '-')
+    for (size_t at : {23, 18, 13, 8}) plain.erase(at, 1);
+  if (plain.size() == 32 && hex(plain)) return plain;
+  plain = lower(text);
+  const size_t domain = plain.find(':');
+  if (domain == std::string::npos || domain < 4 || domain > 8 || plain.size() != domain + 8)
+    return text;
+  const std::string rest = plain.substr(domain);  // ":3b:00.0"
+  if (!hex(plain.substr(0, domain)) || rest[3] != ':' || rest[6] != '.' || rest[7] < '0' ||
+      rest[7] > '7' || !hex(rest.substr(1, 2)) || !hex(rest.substr(4, 2)))
+    return text;
+  char number[9];
+  std::snprintf(number, sizeof(number), "%04lx",
+                std::strtoul(plain.substr(0, domain).c_str(), nullptr, 16));
+  return number + rest;
 }
 
 bool names_backend(const std::string& name, const std::string& backend) {

@@ -13,6 +13,8 @@ namespace hal {
 std::vector<std::string> split_names(const std::string& text, char separator);
 // chip or chip:index, exactly as `devices` prints it.
 bool is_device_name(const std::string& name);
+// The plain form of a UUID or bus address, as routing/facts.py has it; other texts as they are.
+std::string plain_identity(const std::string& text);
 bool names_backend(const std::string& name, const std::string& backend);
 bool names_device(const std::string& name, const std::string& backend, uint32_t index);
 // The known name that is most like it; "" when none is near.

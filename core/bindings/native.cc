@@ -46,8 +46,7 @@ ModuleRef load(Device& device, uint32_t format, nb::bytes code, const std::strin
 }
 
 PlanRef prepare(ModuleRef& module, const std::string& entry, const std::vector<uint32_t>& access,
-                const std::vector<uint32_t>& bytes,
-                std::tuple<uint32_t, uint32_t, uint32_t> grid,
+                const std::vector<uint32_t>& bytes, std::tuple<uint32_t, uint32_t, uint32_t> grid,
                 std::tuple<uint32_t, uint32_t, uint32_t> block, uint32_t shared_bytes) {
   KernelSignature s;
   s.access = access, s.bytes = bytes, s.shared_bytes = shared_bytes;
@@ -82,8 +81,8 @@ struct Work {
     nb::gil_scoped_acquire gil;
     nb::list operands;
     for (uint32_t i = 0; i < native->operand_count; ++i) operands.append(native->operands[i]);
-    return anyhal_status(nb::cast<int>(static_cast<const Work*>(self)->callback(
-        native->type, native->handle, operands)));
+    return anyhal_status(nb::cast<int>(
+        static_cast<const Work*>(self)->callback(native->type, native->handle, operands)));
   }
 };
 
@@ -108,8 +107,9 @@ nb::dict kernel_limits(Device& device) {
   anyhal_kernel_limits limits{};
   limits.size = sizeof(limits);
   ErrorRecord error;
-  check(static_cast<const anyhal_kernel_limits_table*>(found)->limits(device.handle, &limits, error),
-        error, "asking for the limits of kernels on " + device.name, *device.instance);
+  check(
+      static_cast<const anyhal_kernel_limits_table*>(found)->limits(device.handle, &limits, error),
+      error, "asking for the limits of kernels on " + device.name, *device.instance);
   limits.features[sizeof(limits.features) - 1] = 0;
   nb::dict d;
   d["units"] = limits.units, d["group_items"] = limits.group_items;

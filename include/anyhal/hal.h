@@ -453,6 +453,103 @@ typedef struct hal_native_handle {
 HAL_EXPORT hal_status hal_native_handle_of(const void* object, hal_native_handle* out_handle,
                                            hal_error* error);
 
+/* Kernels of the application's own. */
+
+typedef struct hal_module hal_module;
+typedef struct hal_kernel hal_kernel;
+
+/* What a module's code is. Numbers below 64 are the contract's. */
+typedef enum hal_format {
+  HAL_FORMAT_PTX = 1,
+  HAL_FORMAT_CUBIN = 2,
+  HAL_FORMAT_HSACO = 3,
+  HAL_FORMAT_SPIRV = 4,
+  HAL_FORMAT_OPENCL_C = 5,
+  HAL_FORMAT_VENDOR = 6,
+  HAL_FORMAT_HOST_LIBRARY = 64,  /* a shared library's absolute path, without the final NUL */
+  HAL_FORMAT_HOST_FUNCTION = 65, /* the eight bytes of a hal_host_kernel_fn */
+} hal_format;
+
+/* A kernel on a device that computes in host memory.
+ *
+ * Units    arrays: each one's first byte. values: as a struct of them would lie. The grid's parts
+ *          run on several threads at once.
+ * Errors   0: done; anything else: it failed, and what it was to write does not count. */
+typedef int32_t (*hal_host_kernel_fn)(void* const* arrays, const void* values, uint32_t part,
+                                      uint32_t parts);
+
+/* Loads code on a device. It runs with the process's rights: load what you trust.
+ *
+ * Units    format: hal_format. architecture: what binary code was built for ("sm_90"), or NULL.
+ * Memory   device may be NULL: the default one. `code` may go after return; a function's own code
+ *          stays as long as its kernels. *out_module lives until hal_module_release.
+ * Errors   UNSUPPORTED       reason ARCHITECTURE: not this format, or built for another device;
+ *                            OP: the device loads no code
+ *          NOT_FOUND         nothing is at that path
+ *          INVALID_ARGUMENT  a relative path; an address that is NULL; a source with errors */
+HAL_EXPORT hal_status hal_module_load(hal_device* device, int32_t format, const void* code,
+                                      uint64_t code_bytes, const char* architecture,
+                                      hal_module** out_module, hal_error* error);
+
+/* Ends a module's life; its kernels live on. NULL is allowed and does nothing. */
+HAL_EXPORT hal_status hal_module_release(hal_module* module, hal_error* error);
+
+/* A parameter of a kernel: a buffer, or a value. */
+typedef struct hal_parameter {
+  uint32_t access; /* HAL_ACCESS_... of a buffer; 0: a value */
+  uint32_t bytes;  /* of a value: 1, 2, 4 or 8; 0 for a buffer */
+} hal_parameter;
+
+/* How a kernel is called: buffers first, then values. `size` is set by the caller. */
+typedef struct hal_signature {
+  uint32_t size;
+  uint32_t parameter_count; /* at most HAL_OPERANDS_MAX */
+  const hal_parameter* parameters;
+  uint32_t grid[3]; /* blocks; on a host device the product is the number of parts. 0 counts as 1 */
+  uint32_t block[3]; /* items of a block. 0 counts as 1 */
+  uint32_t shared_bytes;
+  uint32_t reserved;
+} hal_signature;
+
+/* Makes a function of a module callable.
+ *
+ * Memory   *out_kernel lives until hal_kernel_release and keeps the module's code.
+ * Errors   NOT_FOUND         the module has no such function
+ *          INVALID_ARGUMENT  a value before a buffer; sizes that make no sense; a signature that is
+ *                            visibly not the function's */
+HAL_EXPORT hal_status hal_kernel_prepare(hal_module* module, const char* entry,
+                                         const hal_signature* signature, hal_kernel** out_kernel,
+                                         hal_error* error);
+
+typedef struct hal_argument {
+  hal_buffer* buffer; /* NULL for a value */
+  uint64_t bits;      /* of a buffer: the offset in bytes; else the value's bytes, low ones first */
+} hal_argument;
+
+/* Runs a kernel among a queue's calls; between hal_graph_begin and hal_graph_end it is recorded.
+ *
+ * Memory   what the kernel does outside its buffers is its own affair. A buffer that is written is
+ *          no other argument of the call.
+ * Order    as an op's.
+ * Errors   INVALID_ARGUMENT  a wrong number or kind of arguments, a frozen buffer written, another
+ *                            device's; reason BOUNDS, ALIASING or HANDLE
+ *          EXECUTION_FAILED  the function said so, or something that it reads was lost */
+HAL_EXPORT hal_status hal_kernel_launch(hal_queue* queue, hal_kernel* kernel,
+                                        const hal_argument* arguments, uint32_t argument_count,
+                                        hal_error* error);
+
+/* Ends a kernel's life; queued and recorded runs go on. NULL is allowed and does nothing. */
+HAL_EXPORT hal_status hal_kernel_release(hal_kernel* kernel, hal_error* error);
+
+/* Finds a named table of functions that a device's backend offers beyond this interface.
+ *
+ * Units    since: the lowest version that serves; from 1.
+ * Memory   the table begins with its size and its version, 32 bits each, and lives as long as the
+ *          process. *out_device is what its functions take as their device.
+ * Errors   UNSUPPORTED  no such name or version; the text says which there are */
+HAL_EXPORT hal_status hal_extension(hal_device* device, const char* name, uint32_t since,
+                                    const void** out_table, void** out_device, hal_error* error);
+
 /* Graphs. */
 
 /* Begins a recording: ops on the queue are checked, prepared and recorded instead of run.

@@ -200,6 +200,7 @@ from anyhal.runtime.native import (
     kernel_limits,
     native_handle,
 )
+from anyhal.runtime.placement import placement
 from anyhal.runtime.queue import Event, Graph, Queue, graph
 from anyhal.runtime.views import broadcast_to, reshape, split
 from anyhal.runtime.views import transpose as permute_dims
@@ -352,6 +353,7 @@ __all__ = [
     "paged_attention",
     "paged_cache_append",
     "permute_dims",
+    "placement",
     "positive",
     "pow",
     "prod",

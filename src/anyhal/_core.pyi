@@ -270,6 +270,7 @@ def composite(
     workspace_bytes: int,
     constants: Sequence[Array],
 ) -> Plan: ...
+
 class NativeModule:
     def prepare(
         self,

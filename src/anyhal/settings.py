@@ -215,7 +215,8 @@ VISIBLE_DEVICES = Setting[tuple[str, ...] | None](
     None,
     "all devices",
     "The devices this process may see, comma separated, by name (chip:0), by chip (chip) or by"
-    " identity; one variable for every vendor. Others are left out before anything opens them."
+    " identity (UUID or bus address); one variable for every vendor. Others are left out before"
+    " anything opens them, and keep their numbers."
     " A name that no device has is reported; when none is left, that is an error.",
     _names,
     "write device names as `anyhal devices` prints them",

@@ -17,7 +17,7 @@ from c_programs import ROOT, WARNINGS, Build, Play, package
 sys.path.insert(0, str(ROOT / "tools"))
 import symbols
 
-EXAMPLES = ["matmul_epilogue.c", "pipeline.c", "raii.cc"]
+EXAMPLES = ["matmul_epilogue.c", "own_kernel.c", "pipeline.c", "raii.cc"]
 GUIDE = ROOT / "docs" / "how-to" / "use-from-c.md"
 
 

@@ -17,7 +17,7 @@ from anyhal import ops
 
 KEYS = {
     *("name", "backend", "identity", "arch", "memory_bytes", "memory_kinds", "state"),
-    *("own_threads", "simulated", "note"),
+    *("own_threads", "simulated", "note", "address", "routes"),
 }
 
 

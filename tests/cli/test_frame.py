@@ -103,6 +103,8 @@ def test_devices_json_has_the_promised_keys() -> None:
             "name": "chip:0",
             "backend": "chip",
             "identity": "id-1",
+            "address": "",
+            "routes": ["chip:0"],
             "arch": "v1",
             "memory_bytes": 2**30,
             "memory_kinds": [],

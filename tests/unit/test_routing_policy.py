@@ -72,11 +72,12 @@ def test_dev_03_display_only_is_last_and_a_failed_self_test_is_out() -> None:
     ranked = policy.rank_devices(Facts((shown, failed, PLAIN)))
     assert [(r.device.name, r.eligible) for r in ranked] == [
         ("plain:0", True),
-        ("accel:1", True),
         ("accel:2", False),
+        ("accel:1", False),
     ]
-    assert "only drives a display" in ranked[1].reason
-    assert "quarantined" in ranked[2].reason
+    assert "quarantined" in ranked[1].reason
+    assert ranked[2].reason == "not chosen: it only drives a display; name it"
+    assert policy.select("accel", Facts((shown,))).device is shown
 
 
 def test_dev_11_one_card_behind_two_backends_is_listed_twice_and_either_can_be_chosen() -> None:

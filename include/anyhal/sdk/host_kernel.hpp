@@ -15,8 +15,8 @@
 
 namespace hal::sdk {
 
-// The function. `arrays` holds the address of each array's first element, `values` the values as a C
-// struct would; part of 0 to parts - 1 on several threads at once. 0: done; else it failed.
+// The function. `arrays` holds the address of each array's first element, `values` the values as a
+// C struct would; part of 0 to parts - 1 on several threads at once. 0: done; else it failed.
 using HostKernelFn = int32_t (*)(void* const* arrays, const void* values, uint32_t part,
                                  uint32_t parts);
 

@@ -14,7 +14,7 @@ import typer
 
 from anyhal.cli.terminal import cells, escape, printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
-from anyhal.routing.policy import rank_devices
+from anyhal.routing.policy import physical, rank_devices, routes_to
 
 
 def devices(
@@ -60,7 +60,7 @@ def devices(
 def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return {
         "schema": 1,
-        "devices": [_device(fact, rows) for fact in facts.devices],
+        "devices": [_device(fact, facts, rows) for fact in facts.devices],
         "refused": [
             {
                 "name": r.name,
@@ -76,11 +76,15 @@ def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, 
     }
 
 
-def _device(fact: DeviceFact, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _device(
+    fact: DeviceFact, facts: Facts, rows: dict[str, list[dict[str, Any]]]
+) -> dict[str, Any]:
     described: dict[str, Any] = {
         "name": fact.name,
         "backend": fact.backend,
         "identity": fact.identity,
+        "address": fact.address,
+        "routes": list(routes_to(fact.name, facts)),
         "arch": fact.arch,
         "memory_bytes": fact.memory_bytes,
         "memory_kinds": list(fact.memory_kinds),
@@ -100,12 +104,21 @@ def _print_devices(facts: Facts) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table("device", "state", "arch", "memory", "why", box=box.SIMPLE)
+    known = any(fact.identity for fact in facts.devices)
+    table = Table(
+        *("device", "state", "arch", "memory", *(["identity"] if known else []), "why"),
+        box=box.SIMPLE,
+    )
+    cards, counted = physical(facts), set()
     for ranked in rank_devices(facts):
         fact = ranked.device
-        table.add_row(
+        card = cards[fact.name]
+        again, identity = card in counted, card if card != fact.name else ""
+        counted.add(card)
+        table.add_row(  # a card's memory is there once, through however many backends
             *cells(fact.name, fact.shown_state, fact.arch),
-            f"{fact.memory_bytes / 2**30:.1f} GiB",
+            "the same" if again else f"{fact.memory_bytes / 2**30:.1f} GiB",
+            *([escape(identity)] if known else []),
             escape(ranked.reason),
             style="bold" if ranked.reason.startswith("chosen") else None,
         )

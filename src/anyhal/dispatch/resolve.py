@@ -45,7 +45,7 @@ from anyhal.routing import replay
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays
-from anyhal.runtime import context, copies, device
+from anyhal.runtime import context, copies, device, placement
 from anyhal.runtime.device import Device
 from anyhal.runtime.queue import queue_of
 
@@ -397,15 +397,19 @@ def resolve(
     )
     call, decision = _weigh(spec, infos, attrs, targets, aliases, on)
     if not decision.choice:
+        reason = decision.refusals[0].reason if decision.refusals else "policy"
+        instead = _dtypes_instead(spec, infos, call) if reason == "dtype" else ""
         raise UnsupportedError(
-            decision.sentence,
-            reason=decision.refusals[0].reason if decision.refusals else "policy",
-            refusals=decision.refusals,
+            decision.sentence + instead, reason=reason, refusals=decision.refusals
         )
     where = device.device(decision.choice)
     if homes != {where.name}:
         home = device.device(routing.home(call, context.current().contract))
-        return _run_elsewhere(native, inputs, given, outs, wanted, where, home)
+        result = _run_elsewhere(native, inputs, given, outs, wanted, where, home)
+        if where is not home:
+            said = [r.reason for r in decision.refusals if r.device == home.name]
+            placement.note(home.name, where.name, spec.name, said[0] if said else "policy")
+        return result
     return prepare_call(
         where,
         spec,
@@ -416,6 +420,18 @@ def resolve(
         decision,
         str(call),
         context.current().policy.prefer_decomposed,
+    )
+
+
+def _dtypes_instead(spec: OpSpec, infos: Sequence[OperandInfo | None], call: Any) -> str:
+    """Which dtypes the call's device has for the op, those of the operands' kind first."""
+    home = device.device(routing.home(call, context.current().contract))
+    kinds = {i.spec.dtype.kind for i in infos if i is not None}
+    there = sorted(home.dtypes_of(spec.name), key=lambda d: d.kind not in kinds)
+    if not there:
+        return ""
+    return (
+        f"; cast to one that {home.name} has for {spec.name}: {', '.join(d.short for d in there)}"
     )
 
 

@@ -6,6 +6,7 @@ The runtime fills these records in; a decision made from them can be made again 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -29,7 +30,10 @@ class DeviceFact:
     backend: str
     rank: int = 0  # of the manifest: higher is preferred
     state: str = "uncertified"
-    identity: str = ""  # UUID or bus address: the same physical thing has the same one everywhere
+    identity: str = (
+        ""  # UUID, else bus address: the same physical thing has the same one everywhere
+    )
+    address: str = ""  # on the PCI bus, beside a UUID: "0000:3b:00.0"
     arch: str = ""
     integrated: bool = False
     display_only: bool = False
@@ -40,10 +44,29 @@ class DeviceFact:
     why_not: str = ""  # set when it cannot be used at all (lost, left out by the user)
     note: str = ""  # what limits it now, such as a missing library
 
+    def is_called(self, identity: str) -> bool:
+        """Whether that text is its UUID or bus address, in any usual way of writing."""
+        plain = plain_identity(identity)
+        return plain != "" and plain in (plain_identity(self.identity), self.address)
+
     @property
     def shown_state(self) -> str:
         """The state as tables show it."""
         return f"{self.state}, simulated" if self.simulated else self.state
+
+
+_BUS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
+_UUID = re.compile(r"(?:gpu-)?([0-9a-f]{8}(-?)[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-f]{12})")
+
+
+def plain_identity(text: str) -> str:
+    """A UUID without prefix and dashes, or a bus address with a domain of four digits, in lower
+    case: vendors' tools write them in several ways. Other texts stay as they are."""
+    lower = text.lower()
+    if found := _UUID.fullmatch(lower):
+        return found[1].replace("-", "")
+    found = _BUS.fullmatch(lower)
+    return f"{int(found[1], 16):04x}:{found[2]}" if found else text
 
 
 @dataclass(frozen=True)
@@ -180,7 +203,8 @@ class Contract:
     allow_uncertified: tuple[str, ...] = ()  # devices or chips, by name
 
     def allows_uncertified(self, device: DeviceFact) -> bool:
-        return bool({device.name, device.backend, device.identity} & set(self.allow_uncertified))
+        named = self.allow_uncertified
+        return device.name in named or device.backend in named or any(map(device.is_called, named))
 
 
 @dataclass(frozen=True)

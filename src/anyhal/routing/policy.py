@@ -42,6 +42,7 @@ class Policy:
     states: tuple[str, ...] = STATES  # best first
     never: tuple[str, ...] = ("quarantined",)
     only_if_named: tuple[str, ...] = ("uncertified",)
+    integrated_rank: int = 55  # what an integrated device counts as at most: above processors
     prefer_decomposed: bool = False  # for tests: take the decomposition though a fused form exists
     copy_bytes_per_ns: float = 5.0  # a judgement until copies between the two devices are measured
 
@@ -99,7 +100,7 @@ def _plain_name(text: str) -> str:
 
 def _named(text: str, device: DeviceFact) -> bool:
     """Whether `text` names the device, by identity or by name."""
-    if device.identity and text == device.identity:
+    if device.is_called(text):
         return True
     return _DEVICE.fullmatch(text) is not None and parse_device(text).matches(device)
 
@@ -135,7 +136,9 @@ def _not_here(name: str, facts: Facts, variable: str) -> str:
     refused = _refused(name, facts)
     if refused is not None:
         return f"{variable} names {name!r}, whose backend was refused at stage {refused.stage}"
-    known = sorted({n for d in facts.devices for n in (d.name, d.backend, d.identity) if n})
+    known = sorted(
+        {n for d in facts.devices for n in (d.name, d.backend, d.identity, d.address) if n}
+    )
     near = get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"here: {', '.join(known) or 'no device'}"
     return f"{variable} names {name!r}, which no device here has as its name; {hint}"
@@ -158,11 +161,16 @@ def _index(device: DeviceFact) -> int:
     return int(tail) if tail.isdigit() else 0
 
 
+def rank_of(device: DeviceFact, policy: Policy = DEFAULT) -> int:
+    """Its backend's rank; an integrated device never ranks as a card does."""
+    return min(device.rank, policy.integrated_rank) if device.integrated else device.rank
+
+
 def _preference(device: DeviceFact, policy: Policy) -> tuple[int, ...]:
     """Sort key, best first. Never enumeration order: index only separates equals."""
     return (
         int(device.display_only),
-        -device.rank,
+        -rank_of(device, policy),
         int(device.integrated),
         policy.states.index(device.state) if device.state in policy.states else len(policy.states),
         -device.memory_bytes,
@@ -186,6 +194,8 @@ def not_eligible(device: DeviceFact, contract: Contract, policy: Policy = DEFAUL
         return device.why_not
     if device.state in policy.never:
         return f"it is {device.state}: it failed a check on this machine"
+    if device.display_only:
+        return "it only drives a display; name it"
     if device.simulated:
         return "it is simulated; name it"
     if device.state in policy.only_if_named and not contract.allows_uncertified(device):
@@ -199,9 +209,14 @@ def rank_devices(
     """All devices, best first, each with the sentence that explains its place."""
     contract = contract or Contract()
     why_not = {d.name: not_eligible(d, contract, policy) for d in facts.devices}
-    ordered = sorted(
+    by_route = sorted(
         facts.devices, key=lambda d: (bool(why_not[d.name]), _preference(d, policy), d.name)
     )
+    cards = physical(facts)
+    first: dict[tuple[bool, str], int] = {}  # routes to one card stand together
+    for place, d in enumerate(by_route):
+        first.setdefault((bool(why_not[d.name]), cards[d.name]), place)
+    ordered = sorted(by_route, key=lambda d: first[bool(why_not[d.name]), cards[d.name]])
     best = ordered[0] if ordered and not why_not[ordered[0].name] else None
     ranked = []
     for device in ordered:
@@ -211,8 +226,33 @@ def rank_devices(
             ranked.append(Ranked(device, True, _best_reason(device, ordered, why_not)))
         else:
             assert best is not None
-            ranked.append(Ranked(device, True, f"not chosen: {_behind(device, best, policy)}"))
+            why = _behind(device, best, policy)
+            if cards[device.name] == cards[best.name]:
+                why = f"the same card as {best.name}; {why}"
+            ranked.append(Ranked(device, True, f"not chosen: {why}"))
     return ranked
+
+
+def physical(facts: Facts) -> dict[str, str]:
+    """By device name: which physical thing it is. Devices that share a UUID or a bus address are
+    routes to one, named by its UUID (else its address); a device without either is its own."""
+    groups: list[set[str]] = []  # of identities that belong to one thing
+    for d in facts.devices:
+        own = {i for i in (d.identity, d.address) if i}
+        joined = [g for g in groups if g & own]
+        groups = [g for g in groups if not g & own]
+        if own:
+            groups.append(own.union(*joined))
+    names = {i: min(g, key=lambda i: (":" in i, i)) for g in groups for i in g}
+    return {d.name: names.get(d.identity or d.address, d.name) for d in facts.devices}
+
+
+def routes_to(name: str, facts: Facts) -> tuple[str, ...]:
+    """The names of all devices that are the same physical thing as that one, best first."""
+    cards = physical(facts)
+    return tuple(
+        r.device.name for r in rank_devices(facts) if cards[r.device.name] == cards.get(name)
+    )
 
 
 def _behind(device: DeviceFact, best: DeviceFact, policy: Policy) -> str:
@@ -220,6 +260,8 @@ def _behind(device: DeviceFact, best: DeviceFact, policy: Policy) -> str:
     pairs = zip(_STEPS, _preference(device, policy), _preference(best, policy), strict=True)
     for step, mine, theirs in pairs:
         if mine != theirs:
+            if step == _STEPS[1] and device.integrated and not best.integrated:
+                return f"{_STEPS[2]} ({best.name} comes first)"
             if step == _STEPS[1]:
                 return f"{step} ({device.rank} against {best.rank} of {best.name})"
             return f"{step} ({best.name} comes first)"
@@ -301,7 +343,7 @@ def _first_usable(part: str, facts: Facts, policy: Policy) -> tuple[DeviceFact |
         blocked = blocked or f"{device.name} cannot be used: {why}"
     if blocked:
         return None, blocked
-    if not any(part == d.identity for d in facts.devices):
+    if not any(d.is_called(part) for d in facts.devices):
         parse_device(part)  # a name that cannot be one is said to be so
     refused = _refused(part, facts)
     if refused is not None:

@@ -32,7 +32,16 @@ from anyhal.errors import (
 )
 from anyhal.ops import BY_ID
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
-from anyhal.routing.policy import Selection, limit_visible, parse_device, rank_devices, select
+from anyhal.routing.policy import (
+    Selection,
+    limit_visible,
+    parse_device,
+    physical,
+    rank_devices,
+    rank_of,
+    routes_to,
+    select,
+)
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover
 from anyhal.runtime.handles import Handle
@@ -87,6 +96,19 @@ class Device(Handle):
                     self._opened = native
         return self._opened
 
+    @property
+    def identity(self) -> str:
+        """Which physical thing it is: a UUID or bus address that names it in every process and to
+        other tools; "" where the backend knows none. Equal for all routes to one card."""
+        found = physical(facts()).get(self.name, self.name)
+        return "" if found == self.name else found
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """The names of all devices that are this physical thing, through whatever backend, best
+        first; its own name among them."""
+        return routes_to(self.name, facts()) or (self.name,)
+
     def trim(self) -> int:
         """Gives the idle blocks that the pools keep for reuse back to the device; returns bytes.
 
@@ -101,6 +123,11 @@ class Device(Handle):
         rows = self.capabilities()
         named = {name for row in rows for name in row["dtypes"]}
         return tuple(d for d in ALL_DTYPES if not rows or d.short in named)
+
+    def dtypes_of(self, op: str) -> tuple[DType, ...]:
+        """The dtypes that the device declares for one op; none when it declares nothing."""
+        named = {name for row in self.capabilities() if row["op"] == op for name in row["dtypes"]}
+        return tuple(d for d in ALL_DTYPES if d.short in named)
 
     def capabilities(self) -> list[dict[str, Any]]:
         """What the device declares it can run, one row per op and set of dtypes."""
@@ -249,11 +276,22 @@ def _load(
     tested = not equipment or given.get("selftest") == "1"
     opened = stages[STAGES.index("open")].detail  # a second copy of a runtime, for one
     notes = "; ".join(filter(None, (*record.notes, opened)))
-    for index, row in enumerate(rows):
+    for index, row in enumerate(_numbered(rows)):
         fact = _fact(record, f"{instance}:{index}", instance, row, notes)
         made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
+
+
+def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In the order of their numbers, which is the same in every process: by bus address, as
+    management tools count, else by UUID; as listed where some device has neither. Twin of
+    core/api/devices.cc."""
+    for key in (lambda r: (r["pci_domain"], r["pci_function"]), lambda r: r["uuid"]):
+        keys = [key(r) for r in rows]
+        if all(any(k) for k in keys) and len(set(keys)) == len(keys):
+            return sorted(rows, key=key)
+    return rows
 
 
 def _artefact_folder(backend: str) -> str:
@@ -270,10 +308,10 @@ def _fact(
     record: BackendRecord, name: str, instance: str, row: Mapping[str, Any], note: str
 ) -> DeviceFact:
     uuid: bytes = row["uuid"]
-    identity = uuid.hex() if any(uuid) else ""
-    if not identity and (row["pci_domain"] or row["pci_function"]):
+    address = ""
+    if row["pci_domain"] or row["pci_function"]:
         where = row["pci_function"]
-        identity = f"{row['pci_domain']:04x}:{where >> 8:02x}:{where >> 3 & 31:02x}.{where & 7}"
+        address = f"{row['pci_domain']:04x}:{where >> 8:02x}:{where >> 3 & 31:02x}.{where & 7}"
     kinds = row["kinds"]
     heaps = {k["heap"]: k["heap_bytes"] for k in kinds}
     return DeviceFact(
@@ -281,7 +319,8 @@ def _fact(
         backend=instance,
         rank=record.manifest.rank if record.manifest else 0,
         state=record.state,
-        identity=identity,
+        identity=uuid.hex() if any(uuid) else address,
+        address=address,
         arch=row["arch"],
         integrated=bool(row["flags"] & 2),
         display_only=bool(row["flags"] & 4),
@@ -349,7 +388,7 @@ def facts(every: bool = True) -> Facts:
         devices=tuple(_live(d) for d in state.devices.values()),
         refused=tuple(state.refused),
         searched=state.discovery.searched,
-        notes=(*state.discovery.notes, *settings.unknown_names()),
+        notes=(*state.discovery.notes, *settings.unknown_names(), *_passed_over),
     )
     limited = limit_visible(known, names, visible.name)
     _warn_once(limited.notes)
@@ -389,14 +428,17 @@ def device(name: Device | str | None = None) -> Device:
             return chosen
         best = _best(facts(every=False))
         deferred = [r.manifest.rank for r in _loaded().deferred if r.manifest]
-        if deferred and (best is None or best.display_only or max(deferred) >= best.rank):
+        if deferred and (best is None or max(deferred) >= rank_of(best)):
             best = _best(facts())
         if best is not None:
             return _loaded().devices[best.name]
-        return _loaded().devices[_select(_any_spec(), facts()).device.name]
+        known = facts()
+        if known.devices:
+            raise NotFoundError(_none_unnamed(known))
+        return _loaded().devices[_select(_any_spec(), known).device.name]
     _show_hidden(name)
     try:
-        return _loaded().devices[_select(name, facts(every=False)).device.name]
+        return _chosen(name)
     except NotFoundError:
         require_alive(name)
         raise
@@ -418,6 +460,19 @@ def _select(spec: str, known: Facts) -> Selection:
         raise
 
 
+_passed_over: dict[str, None] = {}  # sentences, in order: asked for, and something else was taken
+
+
+def _chosen(spec: str) -> Device:
+    """The device of a strict list. That a first choice was passed over is told once, and stands in
+    the notes of `facts`."""
+    selection = _select(spec, facts(every=False))
+    if selection.passed_over:
+        _passed_over[selection.sentence] = None
+        _warn_once((selection.sentence,))
+    return _loaded().devices[selection.device.name]
+
+
 def require_alive(name: str) -> None:
     """DeviceLostError when the device of that name was used and has been lost."""
     known = _by_native.get(name)
@@ -429,6 +484,16 @@ def _best(known: Facts) -> DeviceFact | None:
     """The device that is taken where none is named."""
     ranked = rank_devices(known, context.current().contract)
     return next((r.device for r in ranked if r.eligible), None)
+
+
+def _none_unnamed(known: Facts) -> str:
+    said = [
+        f"{r.device.name} is {r.reason}" for r in rank_devices(known, context.current().contract)
+    ]
+    return (
+        f"no device may be chosen without being named: {'; '.join(said)}; name one with"
+        " select_backend or device="
+    )
 
 
 def _any_spec() -> str:
@@ -444,7 +509,7 @@ def _reach(name: str) -> None:
         here = [d.fact for d in state.devices.values()]
         deferred = {record.name for record in state.deferred}
         others = {record.name for record in state.discovery.backends} - deferred
-        if not deferred or any(name in (d.name, d.backend, d.identity) for d in here):
+        if not deferred or any(name in (d.name, d.backend) or d.is_called(name) for d in here):
             return
         chip = name.partition(":")[0]
         if chip in deferred:
@@ -480,7 +545,7 @@ def select_backend(spec: str) -> Device:
     NotFoundError; what was passed over is in the message.
     """
     _show_hidden(spec)
-    chosen = _loaded().devices[_select(spec, facts(every=False)).device.name]
+    chosen = _chosen(spec)
     context.set_default_device(chosen)
     return chosen
 
@@ -561,7 +626,7 @@ def receipts() -> list[dict[str, Any]]:
         out.append(
             {
                 "sequence": sequence,
-                "op": spec.name if spec else str(op),
+                "op": spec.name if spec else plan.get("op", str(op)),
                 "call": plan.get("signature", ""),
                 "device": plan.get("device", ""),
                 "backend": plan.get("backend", ""),

@@ -35,6 +35,7 @@ _FORMATS = {
 _PARAMETERS_MAX = 24
 _GRIDS_KEPT = 64
 _PARAMETER = re.compile(r"(?:(in|out|inout) )?([a-z0-9_]+)")
+_FUNCTION: Any = ctypes.CFUNCTYPE(None).__mro__[1]  # of all functions of ctypes
 _ACCESS = {"in": 1, "out": 2, "inout": 3}
 
 
@@ -250,7 +251,7 @@ def _payload(on: Device, code: Any, format: str) -> bytes:
 def _address(on: Device, code: Any) -> int:
     """Of a C function: an int, a ctypes function, or what has an `address` (a Numba cfunc)."""
     found = getattr(code, "address", code)
-    if isinstance(found, ctypes._CFuncPtr):
+    if isinstance(found, _FUNCTION):
         found = ctypes.cast(found, ctypes.c_void_p).value or 0
     if isinstance(found, bool) or not isinstance(found, int):
         raise InvalidTypeError(
@@ -338,7 +339,7 @@ def _word(where: str, p: _Parameter, value: Any) -> int:
     if not isinstance(number, allowed) or wrong_bool:
         raise InvalidTypeError(f"{where}: {value!r} is no {p.dtype.name}; pass a plain number")
     if p.dtype.kind in ("int", "uint"):
-        limits = np.iinfo(p.dtype.numpy)  # type: ignore[type-var]
+        limits: Any = np.iinfo(p.dtype.numpy)
         if not limits.min <= number <= limits.max:
             raise InvalidArgumentError(
                 f"{where}: {number} does not fit, the range is {limits.min} to {limits.max}; pass"

@@ -101,7 +101,8 @@ class NativeOperand:
             )
         span = (ctypes.c_char * a._span_bytes).from_address(self.handle)
         strides = tuple(s * kind.itemsize for s in a.strides)
-        view = np.ndarray(a.shape, kind, span, strides=strides)
+        view: np.ndarray[Any, Any]
+        view = np.ndarray(a.shape, kind, memoryview(span).cast("B"), strides=strides)
         view.flags.writeable = self.writable
         return view
 
@@ -140,28 +141,9 @@ def enqueue_native(
     another device, constants written, or inside `hal.graph()`, ExecutionFailedError when something
     that it reads was lost, or when the callback raised (which is the cause).
     """
-    if not callable(callback):
-        raise InvalidTypeError(
-            f"native work: the callback is a {type(callback).__name__}; pass a function"
-        )
-    arrays = _unique([*reads, *writes])
-    on = _home("native work", arrays, queue)
+    arrays, native = _checked(callback, reads, writes, queue)
+    on = of_native(native.device.name)
     written = [any(a is w for w in writes) for a in arrays]
-    for a, is_written in zip(arrays, written, strict=True):
-        if is_written and a.constant:
-            raise InvalidArgumentError(
-                f"native work on {on.name}: it writes a constant; write a copy of it"
-            )
-    if len(arrays) > 24:
-        raise InvalidArgumentError(
-            f"native work on {on.name}: {len(arrays)} arrays, and at most 24 are possible; split it"
-        )
-    native = queue._native if queue is not None else queue_of(on)
-    if native.capturing:
-        raise InvalidArgumentError(
-            f"native work on {on.name}: a graph is being captured on this queue, and a callback"
-            " cannot be replayed; end the graph first, or load a kernel"
-        )
     raised: list[BaseException] = []
 
     def call(number: int, handle: int, operands: list[int]) -> int:
@@ -189,6 +171,36 @@ def enqueue_native(
             f"native work on {on.name}: the callback raised {type(raised[0]).__name__}"
             f" ({raised[0]}); what it wrote until then does not count, correct it and call again"
         ) from raised[0]
+
+
+def _checked(
+    callback: Any,
+    reads: Sequence[_core.Array],
+    writes: Sequence[_core.Array],
+    queue: Queue | None,
+) -> tuple[list[_core.Array], Any]:
+    """The arrays of native work, each once, and its queue; raises what `enqueue_native` does."""
+    if not callable(callback):
+        raise InvalidTypeError(
+            f"native work: the callback is a {type(callback).__name__}; pass a function"
+        )
+    arrays = _unique([*reads, *writes])
+    on = _home("native work", arrays, queue)
+    if any(a.constant for a in writes):
+        raise InvalidArgumentError(
+            f"native work on {on.name}: it writes a constant; write a copy of it"
+        )
+    if len(arrays) > 24:
+        raise InvalidArgumentError(
+            f"native work on {on.name}: {len(arrays)} arrays, and at most 24 are possible; split it"
+        )
+    native = queue._native if queue is not None else queue_of(on)
+    if native.capturing:
+        raise InvalidArgumentError(
+            f"native work on {on.name}: a graph is being captured on this queue, and a callback"
+            " cannot be replayed; end the graph first, or load a kernel"
+        )
+    return arrays, native
 
 
 def _unique(arrays: Sequence[Any]) -> list[_core.Array]:
