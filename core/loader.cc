@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "anyhal/ops.h"
+#include "core/answers.hpp"
 #include "core/executor.hpp"
 #include "core/file_limit.hpp"
 #include "core/floating.hpp"
@@ -343,33 +344,43 @@ Instance* load_instance(const std::string& path, const std::string& name,
 }
 
 std::vector<ListedDevice> Instance::list_devices() {
-  std::vector<anyhal_device_info> infos(16);
+  const std::string what = "listing the devices of backend '" + name + "'";
+  // The last record is a guard: it is not offered, and must stay as it is.
+  constexpr size_t kGuards = 1;
+  std::vector<anyhal_device_info> infos(16 + kGuards);
+  uint32_t total = 0;
+  FloatingGuard floating;
   for (;;) {
     for (auto& info : infos) info = {}, info.size = sizeof(info);
-    uint32_t total = 0;
+    const uint32_t capacity = uint32_t(infos.size() - kGuards);
     ErrorRecord error;
-    check(table.device_list(reply.self, infos.data(), uint32_t(infos.size()), &total, error), error,
-          "listing the devices of backend '" + name + "'", *this);
+    const anyhal_status status =
+        table.device_list(reply.self, infos.data(), capacity, &total, error);
+    changed_floating |= floating.restore();
+    check(status, error, what, *this);
+    anyhal_device_info untouched = {};
+    untouched.size = sizeof(untouched);
+    if (std::memcmp(&infos.back(), &untouched, sizeof(untouched)) != 0)
+      throw Error(ANYHAL_STATUS_INTERNAL,
+                  what +
+                      ": the backend wrote past the records' end, which their `size` gives; "
+                      "report this to its vendor");
     if (total > 4096)
       throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' says it has " +
                                               std::to_string(total) + " devices; it is not used");
-    if (total <= infos.size()) {
-      infos.resize(total);
-      break;
-    }
-    infos.resize(total);
+    if (total <= capacity) break;
+    infos.resize(total + kGuards);
   }
+  infos.resize(total);
   std::vector<ListedDevice> out;
   for (auto& info : infos) {
     ListedDevice d;
     d.info = info;
-    d.info.name[63] = d.info.arch[31] = d.info.driver[63] = 0;
-    if (info.kinds && info.kind_count <= 64)
-      d.kinds.assign(info.kinds, info.kinds + info.kind_count);
-    d.info.kinds = nullptr;
-    if (d.kinds.empty())
-      throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' lists device '" + d.info.name +
-                                              "' without a memory kind; it is not used");
+    check_device(*this, d);
+    for (const ListedDevice& other : out)
+      if (other.info.id == d.info.id)
+        throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' lists two devices with id " +
+                                                std::to_string(d.info.id) + "; it is not used");
     out.push_back(std::move(d));
   }
   warn_of_unread(*this);

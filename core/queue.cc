@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/answers.hpp"
 #include "core/plan.hpp"
 
 namespace hal {
@@ -79,8 +80,8 @@ void Queue::leave() {
 bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   if (device->synchronous || completed.load(std::memory_order_acquire) >= value) return true;
   signal();
-  anyhal_queue_state state{};
-  state.size = sizeof(state);
+  Guarded<anyhal_queue_state> answer;
+  const anyhal_queue_state& state = answer.record;
   ErrorRecord error;
   device->counters.host_waits.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock guard(lock);
@@ -89,7 +90,8 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   anyhal_queue* const asked = handle;
   ++waiting_;
   guard.unlock();
-  const anyhal_status status = device->table->host_wait(asked, value, limit_ns, &state, error);
+  const anyhal_status status =
+      device->table->host_wait(asked, value, limit_ns, &answer.record, error);
   guard.lock();
   const bool died =
       // Memory that ran out after acceptance, or a value that only the device saw, is a failed run:
@@ -100,8 +102,14 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   if (died && asked == handle) fail(status, state, error.record);
   leave();
   guard.unlock();
+  answer.check("waiting on " + device->name);
   if (died) return true;
   if (status == ANYHAL_STATUS_OK) {
+    if (state.completed < value)
+      throw Error(ANYHAL_STATUS_INTERNAL,
+                  "waiting on " + device->name + ": the backend answered that call " +
+                      std::to_string(value) + " is done, and that its queue has come to " +
+                      std::to_string(state.completed) + "; report this to its vendor");
     uint64_t seen = completed.load();
     const uint64_t now = std::max(value, std::min(state.completed, submitted.load()));
     while (seen < now && !completed.compare_exchange_weak(seen, now)) {

@@ -15,8 +15,10 @@ std::string quoted(const std::string& text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') out += '\\';
-    if (byte >= 0x20 && byte != 0x7f) out += c;
-    else out += ' ';
+    if (byte >= 0x20 && byte != 0x7f)
+      out += c;
+    else
+      out += ' ';
   }
   return out + '"';
 }
@@ -34,8 +36,8 @@ std::string pair(const char* key, const std::string& value) {
 std::string number(const char* key, long long value) { return pair(key, std::to_string(value)); }
 
 std::string printed(const Printed& p) {
-  return "{" + number("bytes", (long long)p.bytes) +
-         pair("stage", quoted(stage_name(p.stage))) + "\"beginning\": " + quoted(p.beginning) + "}";
+  return "{" + number("bytes", (long long)p.bytes) + pair("stage", quoted(stage_name(p.stage))) +
+         "\"beginning\": " + quoted(p.beginning) + "}";
 }
 
 std::string changes(const Record& record) {

@@ -77,13 +77,16 @@ void walk(const Request& request, const Sealed& library, const Watch& before, Re
   dlopen(library.path().c_str(), RTLD_NOW | RTLD_LOCAL);
   passed(kOpen);
   record.stage.store(kInit);
-  Instance* instance =
-      load_instance(request.path, request.name, request.settings, library.path());
-  if (instance->changed_floating)
-    note(record, kFloatingPoint, kInit, "how the thread rounds and treats denormal numbers");
+  Instance* instance = load_instance(request.path, request.name, request.settings, library.path());
+  const auto computes = [&](Stage stage) {  // the core has put it back
+    if (instance->changed_floating)
+      note(record, kFloatingPoint, stage, "how the thread rounds and treats denormal numbers");
+  };
+  computes(kInit);
   passed(kInit);
   record.stage.store(kDevices);
   record.devices.store(int32_t(instance->list_devices().size()));
+  computes(kDevices);
   passed(kDevices);
 }
 

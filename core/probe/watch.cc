@@ -46,8 +46,8 @@ bool is_fault(int number) {
 }
 
 // Those that programs handle and nobody sends to themselves.
-constexpr int kListened[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
-                             SIGUSR2, SIGALRM, SIGPIPE, SIGWINCH, SIGCHLD, SIGXCPU, SIGXFSZ};
+constexpr int kListened[] = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1, SIGUSR2,
+                             SIGALRM, SIGPIPE, SIGWINCH, SIGCHLD, SIGXCPU, SIGXFSZ};
 volatile sig_atomic_t g_heard = 0;
 
 void hear(int) { g_heard = 1; }
@@ -136,8 +136,10 @@ void Watch::compare(const Watch& before, Stage stage, Record& record) const {
   if (blocked != before.blocked) changed(kSignalMask, "which signals the thread blocks");
   for (const auto& [name, value] : before.environment) {
     const auto now = environment.find(name);
-    if (now == environment.end()) changed(kEnvironment, "took the variable " + name + " away");
-    else if (now->second != value) changed(kEnvironment, "gave the variable " + name + " a value");
+    if (now == environment.end())
+      changed(kEnvironment, "took the variable " + name + " away");
+    else if (now->second != value)
+      changed(kEnvironment, "gave the variable " + name + " a value");
   }
   for (const auto& [name, value] : environment)
     if (!before.environment.contains(name)) changed(kVariable, "set the variable " + name);
