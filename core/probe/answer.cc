@@ -78,7 +78,8 @@ void write_answer(const Outcome& o, const Record& record) {
       pair("core_status", quoted(status_name(record.core_status))) +
       pair("core_text", quoted(text_of(record.core_text))) +
       number("devices", record.devices.load()) + number("forks", record.forks.load()) +
-      number("copies", record.copies.load()) + number("left", o.left) +
+      number("copies", record.copies.load()) +
+      pair("copied", quoted(stage_name(record.copied.load()))) + number("left", o.left) +
       number("peak_bytes", (long long)o.peak_bytes) +
       number("microseconds", (long long)o.microseconds) + pair("out", printed(o.out)) +
       pair("err", printed(o.err)) + pair("changes", changes(record)) +

@@ -146,8 +146,8 @@ Outcome watch(const Limits& limits, const Sealed& library, const Request& reques
   pollfd waited[] = {
       {out.read.number(), POLLIN, 0}, {err.read.number(), POLLIN, 0}, {STDIN_FILENO, 0, 0}};
   for (int status;;) {
-    const uint32_t stage = record.stage.load();
     poll(waited, 3, kLookEveryMs);
+    const uint32_t stage = record.stage.load();  // the next one waits until this is read
     read_printed(out.read.number(), outcome.out, stage);
     read_printed(err.read.number(), outcome.err, stage);
     for (pollfd& one : waited)  // a closed pipe is always ready; its end is seen below

@@ -37,7 +37,7 @@ from anyhal.routing.policy import limit_visible, parse_device, rank_devices, sel
 from anyhal.runtime import context
 from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
 from anyhal.runtime.manifest import PluginFiles
-from anyhal.runtime.probe import first_contact
+from anyhal.runtime.probe import first_contact, meet
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -189,6 +189,7 @@ def _loaded() -> _Loaded:
             _core.set_log_level(settings.LOG_LEVELS.index(settings.LOG.read()))
             found = discover()
             state = _Loaded(found, {}, [], [])
+            meet(r for r in found.backends if not (r.hidden or r.manifest and r.manifest.deferred))
             for record in found.backends:
                 if record.error is None and record.manifest and record.manifest.deferred:
                     state.deferred.append(record)
@@ -203,6 +204,7 @@ def _load_deferred(name: str | None = None) -> None:
     state = _loaded()
     with _lock:
         wanted = [r for r in state.deferred if name in (None, r.name)]
+        meet(wanted)
         for record in wanted:
             state.deferred.remove(record)
             _load_found(state, record)

@@ -107,6 +107,7 @@ class Answer:
     devices: int = -1
     forks: int = 0
     copies: int = 0
+    copied: str = "start"  # the stage of the first copy
     left: int = 0
     peak_bytes: int = 0
     microseconds: int = 0
@@ -134,20 +135,31 @@ class Verdict:
 def first_contact(record: BackendRecord, instance: str, given: Mapping[str, str]) -> None:
     """Meets a stranger that is about to be opened. BackendLoadError, with `stage`, `reason` and
     `hint`, when it must not be."""
-    if record.state != UNCERTIFIED or record.library is None or not settings.PROBE.read():
-        return
-    threads = record.manifest is not None and record.manifest.own_threads
-    found = verdict(
-        Stranger(record.library, record.sha256, instance, tuple(given.items()), threads)
-    )
-    if not found.code:
+    stranger = _stranger(record, instance, given)
+    if stranger is None or not (found := verdict(stranger)).code:
         return
     why = BackendLoadError(
-        f"{found.sentence}; {found.hint}", stage=found.stage, path=str(record.library)
+        f"{found.sentence}; {found.hint}", stage=found.stage, path=str(stranger.library)
     )
     why.status = "internal"
     why.reason, why.hint = found.code, found.hint  # type: ignore[attr-defined]
     raise why
+
+
+def meet(records: Iterable[BackendRecord]) -> None:
+    """Meets at once all of those that are about to be opened one after another."""
+    found = [_stranger(record, record.name, dict(record.settings)) for record in records]
+    verdicts(stranger for stranger in found if stranger is not None)
+
+
+def _stranger(record: BackendRecord, instance: str, given: Mapping[str, str]) -> Stranger | None:
+    """None for a library of this build, and for all when the user wants no probe."""
+    if record.state != UNCERTIFIED or record.error is not None or record.library is None:
+        return None
+    if not settings.PROBE.read():
+        return None
+    threads = record.manifest is not None and record.manifest.own_threads
+    return Stranger(record.library, record.sha256, instance, tuple(given.items()), threads)
 
 
 def verdict(stranger: Stranger) -> Verdict:
@@ -225,7 +237,7 @@ def answer_of(data: Any) -> Answer:
         if not good:
             raise ValueError(f"{field.name} is {value!r}")
         made[field.name] = value
-    if not isinstance(made["ended"], str) or made["stage"] not in _PLACES:
+    if not isinstance(made["ended"], str) or not {made["stage"], made["copied"]} <= _PLACES.keys():
         raise ValueError("no end")
     return Answer(**made)
 
@@ -304,12 +316,12 @@ def _ended(answer: Answer, place: str) -> _Refusal | None:
 
 
 def _left_behind(answer: Answer) -> _Refusal | None:
-    stage, place = _PLACES["devices" if answer.stage == "exit" else answer.stage]
     if answer.copies:
+        stage, place = _PLACES[answer.copied]
         return "probe_forked", stage, f"it forked the process, and the copy ran on {place}", _VENDOR
     if answer.left:
-        what = f"it left processes running ({answer.left}) {place}"
-        return "probe_forked", stage, what, _VENDOR
+        what = f"it left processes running ({answer.left}) when its own had ended"
+        return "probe_forked", "devices", what, _VENDOR
     return None
 
 
