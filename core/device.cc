@@ -115,7 +115,7 @@ void Device::collect_plans() {
     std::lock_guard guard(buried_lock);
     std::erase_if(buried, [&](const Buried& b) {
       for (const Use& use : b.uses)
-        if (!lost && !use.queue->reached(use.value)) return false;
+        if (!lost && !use.queue->settled(use.value)) return false;
       ready.push_back(b.plan);
       return true;
     });

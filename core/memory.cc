@@ -34,7 +34,7 @@ uint64_t class_bytes(int c) {
 uint64_t round_up(uint64_t n, uint64_t to) { return to > 1 ? (n + to - 1) / to * to : n; }
 
 bool done_for(const Use& use, const Queue* queue) {
-  return !use.queue || use.queue == queue || use.queue->reached(use.value);
+  return !use.queue || use.queue == queue || use.queue->settled(use.value);
 }
 // Whether `queue` may overwrite it now.
 bool reusable(const Buffer& b, const Queue* queue) {

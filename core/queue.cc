@@ -20,6 +20,25 @@ void make_handle(Queue& q) {
         "creating a queue on " + q.device->name, *q.device->instance);
 }
 
+// Nothing that comes from a device can be believed whose waits cannot.
+void require_possible(Device* device, const Guarded<anyhal_queue_state>& answer,
+                      anyhal_status status, uint64_t value) {
+  const std::string what = "waiting on " + device->name;
+  try {
+    answer.check(what);
+    if (status < ANYHAL_STATUS_OK || status > ANYHAL_STATUS_INTERNAL)
+      raise(status, {}, what, *device->instance);
+    if (status == ANYHAL_STATUS_OK && answer.record.completed < value)
+      throw Error(ANYHAL_STATUS_INTERNAL,
+                  what + ": the backend answered that call " + std::to_string(value) +
+                      " is done, and that its queue has come to " +
+                      std::to_string(answer.record.completed) + "; report this to its vendor");
+  } catch (const Error& e) {
+    device->lose(e.text);
+    throw;
+  }
+}
+
 }  // namespace
 
 Queue::Queue(Device* d) : device(d) {
@@ -102,14 +121,9 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   if (died && asked == handle) fail(status, state, error.record);
   leave();
   guard.unlock();
-  answer.check("waiting on " + device->name);
   if (died) return true;
+  require_possible(device, answer, status, value);
   if (status == ANYHAL_STATUS_OK) {
-    if (state.completed < value)
-      throw Error(ANYHAL_STATUS_INTERNAL,
-                  "waiting on " + device->name + ": the backend answered that call " +
-                      std::to_string(value) + " is done, and that its queue has come to " +
-                      std::to_string(state.completed) + "; report this to its vendor");
     uint64_t seen = completed.load();
     const uint64_t now = std::max(value, std::min(state.completed, submitted.load()));
     while (seen < now && !completed.compare_exchange_weak(seen, now)) {
@@ -136,6 +150,14 @@ void Queue::bury() {
 bool Queue::reached(uint64_t value) {
   if (device->synchronous || completed.load(std::memory_order_acquire) >= value) return true;
   return !device->lost && poll(value, 0);
+}
+
+bool Queue::settled(uint64_t value) noexcept {
+  try {
+    return reached(value);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void Queue::require_good(uint64_t value) const {

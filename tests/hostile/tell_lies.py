@@ -21,14 +21,17 @@ def use(lie: str) -> None:
     ah.load_backend("liar", instance=lie, settings={"lie": lie})
     device = ah.device(f"{lie}:0")
     with ah.use(device=device):
-        x = ah.array(X)
+        x = ah.asarray(X)
+        if lie.endswith("_block"):
+            large = [ah.asarray(np.full(1 << 17, i, np.float32)) for i in range(3)]
+            assert all((np.asarray(one) == i).all() for i, one in enumerate(large))
         if lie.startswith("wait"):
             for _ in range(3):
                 x = ah.add(x, x)
                 ah.synchronize(device)
             assert np.array_equal(np.asarray(x), 8 * X)
-        assert np.array_equal(np.asarray(ah.matmul(ah.array(X), ah.array(X))), X @ X)
-        assert np.array_equal(np.asarray(ah.add(ah.array(X), ah.array(X))), X + X)
+        assert np.array_equal(np.asarray(ah.matmul(ah.asarray(X), ah.asarray(X))), X @ X)
+        assert np.array_equal(np.asarray(ah.add(ah.asarray(X), ah.asarray(X))), X + X)
     if "fact" in lie:
         device.capabilities(), device.notes(), device.counter(3), device.dtypes
     print(repr(device), device.fact, ah.receipts(), ah.routes(), file=sys.stderr)
