@@ -89,7 +89,8 @@ class Stranger:
     def key(self) -> str:
         """Of all that the answer depends on, as far as it is known before."""
         given = sorted(pair for pair in self.settings if pair[0] != "cache_dir")
-        text = f"{_FORM} {self.sha256} {given} {_machine()}"
+        beside = self.library.parent  # what it needs may lie there, too
+        text = f"{_FORM} {self.sha256} {beside} {given} {_machine()}"
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -201,9 +202,9 @@ def known(stranger: Stranger) -> Answer | None:
 
 
 def keep(key: str, answer: Answer) -> None:
-    """For this process and, when it says something about the library, for all later ones."""
-    _known[key] = answer
+    """When it says something about the library."""
     if answer.ended not in ("not_run", "changed"):
+        _known[key] = answer
         write_kept(path_of(key), {"time": time.time(), "answer": asdict(answer)})
 
 
