@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from members import build_library, folder_of
+from members import ROOT, build_library, folder_of
 
 from anyhal import settings
 from anyhal.runtime import probe, probing
@@ -304,3 +304,10 @@ def test_every_backend_of_this_build_would_pass() -> None:
         print(record.name, one.code or "may be opened", *one.notes, sep="\n    ")
     assert [one.sentence for one in found if one.code] == []
     assert settings.PROBE.read() is True
+
+
+def test_the_page_has_every_code() -> None:
+    page = (ROOT / "docs" / "explanation" / "first-contact.md").read_text(encoding="utf-8")
+    rows = {row.split("|")[1].strip(" `"): row.split("|")[2].strip() for row in page.splitlines()
+            if row.startswith("| `")}  # fmt: skip
+    assert rows == probe.PROBE_CODES
