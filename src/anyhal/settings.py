@@ -172,8 +172,8 @@ PROBE_SECONDS = Setting[int](
     "seconds",
     10,
     "10",
-    "How long a stranger's library may take in that process to be opened, to shake hands and to list"
-    " its devices.",
+    "How long a stranger's library may take in that process to be opened, to shake hands, to list"
+    " its devices and to end.",
     _seconds,
     "write a count of seconds, such as 30",
 )

@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from collections.abc import Callable
@@ -141,6 +142,12 @@ SET = {
     "a_folder": Member(_FILE, (), spoil=lambda p: p.mkdir(), build=False),
     "a_pipe": Member(_FILE, (), spoil=_pipe, build=False),
 }  # fmt: skip
+
+if importlib.util.find_spec("anyhal.runtime.stages"):  # it looks at what a library exports
+    SET |= {
+        "extra_symbol": Member(("trust",), ("hostile_extra",), ("-DEXTRA_SYMBOL",), script=""),
+        "unique_symbol": Member(("trust",), ("hostile_unique",), ("-DUNIQUE_SYMBOL",), script=""),
+    }
 
 
 def build_set(root: Path, objects: list[Path], stub: Path) -> None:
