@@ -66,6 +66,8 @@ int run(char** words) {
   if (bytes > kSettingsMax) return 2;
   take_settings(read_settings(bytes), request);
   request.path = words[6], request.name = words[7];
+  // As the core has it: a copy in memory lies in no folder, and a backend may look beside itself.
+  request.settings.emplace_back("folder", request.path.substr(0, request.path.rfind('/')));
   try {
     const Sealed library = take_library(file, words[5], request.path);
     void* shared =

@@ -170,8 +170,8 @@ PROBE = Setting[bool](
 PROBE_SECONDS = Setting[int](
     "ANYHAL_PROBE_SECONDS",
     "seconds",
-    10,
-    "10",
+    8,
+    "8",
     "How long a stranger's library may take in that process to be opened, to shake hands, to list"
     " its devices and to end.",
     _seconds,

@@ -89,6 +89,10 @@ def test_a_refusal_is_kept_and_a_hang_for_an_hour(
         forget()
         assert probe.known(stranger) is not None and verdict(stranger) == first
         forget()
+        monkeypatch.setenv("ANYHAL_PROBE_SECONDS", "2")  # it may have been too short
+        assert (probe.known(stranger) is not None) is kept_for_ever
+        monkeypatch.setenv("ANYHAL_PROBE_SECONDS", "1")
+        forget()
         later = time.time() + 4000
         monkeypatch.setattr(time, "time", lambda later=later: later)
         assert (probe.known(stranger) is not None) is kept_for_ever

@@ -142,8 +142,7 @@ def first_contact(record: BackendRecord, instance: str, given: Mapping[str, str]
     why = BackendLoadError(
         f"{found.sentence}; {found.hint}", stage=found.stage, path=str(stranger.library)
     )
-    why.status = "internal"
-    why.reason, why.hint = found.code, found.hint  # type: ignore[attr-defined]
+    vars(why).update(status="internal", reason=found.code, hint=found.hint)
     raise why
 
 
@@ -193,6 +192,8 @@ def known(stranger: Stranger) -> Answer | None:
             passing = answer.ended in ("hung", "memory")
             if passing and not 0 <= time.time() - kept["time"] < _KEPT_SECONDS:
                 return None
+            if answer.ended == "hung" and settings.PROBE_SECONDS.read() > kept["seconds"]:
+                return None
             if not answer.still_holds():
                 return None
         except (KeyError, TypeError, ValueError, IndexError):
@@ -205,7 +206,8 @@ def keep(key: str, answer: Answer) -> None:
     """When it says something about the library."""
     if answer.ended not in ("not_run", "changed"):
         _known[key] = answer
-        write_kept(path_of(key), {"time": time.time(), "answer": asdict(answer)})
+        now = {"time": time.time(), "seconds": settings.PROBE_SECONDS.read()}
+        write_kept(path_of(key), now | {"answer": asdict(answer)})
 
 
 def path_of(key: str) -> Path:
