@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/device.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <new>
 
@@ -19,6 +20,10 @@ Tracked& tracked() {
   static Tracked* t = new Tracked;
   return *t;
 }
+
+// Behind the room for an answer; what is there afterwards must be this.
+constexpr int kGuardBytes = 64;
+constexpr uint8_t kGuardByte = 0xa5;
 
 // Compute: the first device-local kind, else the first. Staging: the first linear host-visible one.
 void choose_kinds(Device& d) {
@@ -111,7 +116,7 @@ void Device::collect_plans() {
     std::lock_guard guard(buried_lock);
     std::erase_if(buried, [&](const Buried& b) {
       for (const Use& use : b.uses)
-        if (!lost && !use.queue->reached(use.value)) return false;
+        if (!lost && !use.queue->settled(use.value)) return false;
       ready.push_back({b.plan, b.module, {}});
       return true;
     });
@@ -139,8 +144,16 @@ std::vector<uint8_t> Device::query(uint32_t key, uint64_t argument) const {
   for (int attempt = 0; attempt < 2; ++attempt) {
     uint64_t bytes = value.size();
     ErrorRecord error;
+    value.resize(bytes + kGuardBytes, kGuardByte);
     const anyhal_status status =
         table->device_query(handle, key, argument, value.data(), &bytes, error);
+    const bool past = std::count(value.end() - kGuardBytes, value.end(), kGuardByte) != kGuardBytes;
+    value.resize(value.size() - kGuardBytes);
+    if (past)
+      throw Error(ANYHAL_STATUS_INTERNAL,
+                  "asking " + name + " for fact " + std::to_string(key) +
+                      ": the backend wrote more than the room it was given; report this to its "
+                      "vendor");
     if (status == ANYHAL_STATUS_OK && bytes <= value.size()) {
       value.resize(bytes);
       return value;

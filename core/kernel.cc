@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/kernel.hpp"
 
+#include "core/answers.hpp"
+
 namespace hal {
 
 Module* load_module(Device& device, const anyhal_payload& payload) {
@@ -71,6 +73,7 @@ Plan* prepare_kernel(Module& module, const std::string& entry, const KernelSigna
       device.table->kernel_prepare(module.handle, entry.c_str(), &s, &handle, &prepared, error);
   if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
   check(status, error, what, *device.instance);
+  check_prepared(device, handle, prepared, 0, what);  // a user's kernel has nothing to pack
   device.counters.plans_prepared.fetch_add(1, std::memory_order_relaxed);
   auto* plan = new Plan;
   module.retain();

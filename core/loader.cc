@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "core/answers.hpp"
 #include "core/floating.hpp"
 #include "core/instance.hpp"
 #include "core/negotiate.hpp"
@@ -23,19 +25,18 @@ Tracked& tracked() {
   return *t;
 }
 
-// One device of the list, with copies of its memory kinds.
+// One device of the list, with copies of its memory kinds, after they were looked at.
 ListedDevice listed(const Instance& in, const char* record) {
   ListedDevice d;
   d.info = known_part<anyhal_device_info>(record, in.sizes.device_info);
-  d.info.name[63] = d.info.arch[31] = d.info.driver[63] = 0;
-  const auto* kinds = reinterpret_cast<const char*>(d.info.kinds);
-  for (uint32_t k = 0; kinds && d.info.kind_count <= 64 && k < d.info.kind_count; ++k)
-    d.kinds.push_back(
-        known_part<anyhal_memory_kind>(kinds + k * in.sizes.memory_kind, in.sizes.memory_kind));
-  d.info.kinds = nullptr;
-  if (d.kinds.empty())
-    throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + in.name + "' lists device '" + d.info.name +
-                                            "' without a memory kind; it is not used");
+  std::memcpy(&d.info.size, record, sizeof(d.info.size));  // as it stands there
+  check_device(in, d.info);
+  const auto* kinds = reinterpret_cast<const char*>(std::exchange(d.info.kinds, nullptr));
+  for (uint32_t k = 0; k < d.info.kind_count; ++k, kinds += in.sizes.memory_kind) {
+    d.kinds.push_back(known_part<anyhal_memory_kind>(kinds, in.sizes.memory_kind));
+    std::memcpy(&d.kinds.back().size, kinds, sizeof(d.kinds.back().size));
+    check_kind(in, d.info, d.kinds.back());
+  }
   return d;
 }
 
@@ -88,26 +89,44 @@ Instance* load_instance(const std::string& path, const std::string& name,
 }
 
 std::vector<ListedDevice> Instance::list_devices() {
+  const std::string what = "listing the devices of backend '" + name + "'";
   const uint32_t stride = sizes.device_info;
+  // Behind the last record that is offered lies a guard, which must stay as it is.
+  const std::vector<char> guard(stride, 0x5c);
   std::vector<uint64_t> room;
   uint32_t total = 0;
+  FloatingGuard floating;
   for (uint32_t capacity = 16;; capacity = total) {
-    room.assign(size_t(capacity) * stride / sizeof(uint64_t) + 1, 0);
+    room.assign(size_t(capacity + 1) * stride / sizeof(uint64_t) + 1, 0);
     auto* infos = reinterpret_cast<char*>(room.data());
+    char* const end = infos + size_t(capacity) * stride;
     const uint32_t known = std::min<uint32_t>(stride, sizeof(anyhal_device_info));
-    for (uint32_t i = 0; i < capacity; ++i) std::memcpy(infos + i * stride, &known, sizeof(known));
+    for (char* at = infos; at < end; at += stride) std::memcpy(at, &known, sizeof(known));
+    std::memcpy(end, guard.data(), stride);
     ErrorRecord error;
-    check(table.device_list(reply.self, reinterpret_cast<anyhal_device_info*>(infos), capacity,
-                            &total, error),
-          error, "listing the devices of backend '" + name + "'", *this);
+    const anyhal_status status = table.device_list(
+        reply.self, reinterpret_cast<anyhal_device_info*>(infos), capacity, &total, error);
+    changed_floating |= floating.restore();
+    check(status, error, what, *this);
+    if (std::memcmp(end, guard.data(), stride) != 0)
+      throw Error(ANYHAL_STATUS_INTERNAL,
+                  what +
+                      ": the backend wrote past the records' end, which their `size` gives; "
+                      "report this to its vendor");
     if (total > 4096)
       throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' says it has " +
                                               std::to_string(total) + " devices; it is not used");
     if (total <= capacity) break;
   }
   std::vector<ListedDevice> out;
-  for (uint32_t i = 0; i < total; ++i)
-    out.push_back(listed(*this, reinterpret_cast<const char*>(room.data()) + i * stride));
+  for (uint32_t i = 0; i < total; ++i) {
+    ListedDevice d = listed(*this, reinterpret_cast<const char*>(room.data()) + i * stride);
+    for (const ListedDevice& other : out)
+      if (other.info.id == d.info.id)
+        throw Error(ANYHAL_STATUS_INTERNAL, "backend '" + name + "' lists two devices with id " +
+                                                std::to_string(d.info.id) + "; it is not used");
+    out.push_back(std::move(d));
+  }
   warn_of_unread(*this);
   return out;
 }

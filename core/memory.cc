@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 
+#include "core/answers.hpp"
 #include "core/process.hpp"
 #include "core/queue.hpp"
 
@@ -32,7 +34,7 @@ uint64_t class_bytes(int c) {
 uint64_t round_up(uint64_t n, uint64_t to) { return to > 1 ? (n + to - 1) / to * to : n; }
 
 bool done_for(const Use& use, const Queue* queue) {
-  return !use.queue || use.queue == queue || use.queue->reached(use.value);
+  return !use.queue || use.queue == queue || use.queue->settled(use.value);
 }
 // Whether `queue` may overwrite it now.
 bool reusable(const Buffer& b, const Queue* queue) {
@@ -113,6 +115,8 @@ Buffer* Memory::take(Pool& pool, int size_class, uint64_t bytes, Queue* queue) {
 bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_memory_block* block) {
   const uint32_t kind = staging ? device_->staging_kind : device_->compute_kind;
   const anyhal_memory_kind& k = device_->kinds[kind];
+  refused_ = "no device has so much";
+  if (bytes > kBytesMax) return false;
   bytes = round_up(std::max<uint64_t>(bytes, 1), k.granularity);
   if (k.block_bytes_max && bytes > k.block_bytes_max)
     throw Error(ANYHAL_STATUS_OUT_OF_MEMORY,
@@ -130,23 +134,46 @@ bool Memory::try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_me
   const uint64_t alignment = std::max<uint64_t>(kAlignment, k.base_alignment);
   const anyhal_memory_request request = {sizeof(request), 0,         kind,  purpose,
                                          bytes,           alignment, {0, 0}};
-  *block = {};
-  block->size = sizeof(*block);
+  const std::string what = "allocating " + std::to_string(bytes) + " bytes on " + device_->name;
+  Guarded<anyhal_memory_block> given;
   ErrorRecord error;
   const anyhal_status status =
-      device_->table->memory_alloc(device_->handle, &request, block, error);
+      device_->table->memory_alloc(device_->handle, &request, &given.record, error);
+  given.check(what);
   if (status == ANYHAL_STATUS_OUT_OF_MEMORY) {
     refused_ = said(error.record, *device_->instance);
     return false;
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) device_->lose(error.record);
-  check(status, error, "allocating " + std::to_string(bytes) + " bytes on " + device_->name,
-        *device_->instance);
+  check(status, error, what, *device_->instance);
   device_->counters.driver_allocs.fetch_add(1, std::memory_order_relaxed);
+  *block = given.record;
+  check_block(*device_, request, *block, what);
   block->bytes = bytes;
-  if (block->memory == 0)
-    throw Error(ANYHAL_STATUS_INTERNAL, "memory_alloc on " + device_->name + " gave block 0");
+  remember(*block, what);
   return true;
+}
+
+// Two blocks that are one would overwrite each other's tensors.
+void Memory::remember(const anyhal_memory_block& block, const std::string& what) {
+  const auto twice = [&] {
+    throw Error(ANYHAL_STATUS_INTERNAL,
+                what + ": the backend gave a block that is in use; report this to its vendor");
+  };
+  if (block.host_address) {
+    const auto next = hosts_.lower_bound(block.host_address);
+    if (next != hosts_.end() && next->first < block.host_address + block.bytes) twice();
+    if (next != hosts_.begin() && std::prev(next)->second > block.host_address) twice();
+  }
+  if (!blocks_.emplace(block.memory, block.host_address).second) twice();
+  if (block.host_address) hosts_[block.host_address] = block.host_address + block.bytes;
+}
+
+void Memory::forget(uint64_t memory) {
+  const auto found = blocks_.find(memory);
+  if (found == blocks_.end()) return;
+  hosts_.erase(found->second);
+  blocks_.erase(found);
 }
 
 Buffer* Memory::carve(Pool& pool, int size_class, uint64_t bytes, uint32_t purpose) {
@@ -264,6 +291,7 @@ void Memory::collect_foreign() {
 }
 
 void Memory::release_block(Buffer* b) {
+  forget(b->memory);
   ErrorRecord error;
   device_->table->release(device_->instance->reply.self, ANYHAL_OBJECT_MEMORY, b->memory,
                           device_->lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);

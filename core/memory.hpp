@@ -5,7 +5,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/error.hpp"
@@ -103,6 +105,8 @@ class HAL_API Memory {
   Buffer* carve(Pool& pool, int size_class, uint64_t bytes, uint32_t purpose);
   bool try_block(uint64_t bytes, uint32_t purpose, bool staging, anyhal_memory_block* block);
   void release_block(Buffer* buffer);
+  void remember(const anyhal_memory_block& block, const std::string& what);
+  void forget(uint64_t memory);
   [[noreturn]] void exhausted(uint64_t bytes, uint32_t purpose, const std::string& why = {});
 
   std::string refused_;  // why the last block was not given
@@ -110,6 +114,8 @@ class HAL_API Memory {
   SpinLock lock_;
   std::array<Pool, kPurposes> pools_{};
   std::vector<Buffer*> foreign_;
+  std::unordered_map<uint64_t, uint64_t> blocks_;  // handle to host address
+  std::map<uint64_t, uint64_t> hosts_;             // where they begin and end
 };
 
 }  // namespace hal

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/answers.hpp"
 #include "core/queue.hpp"
 #include "core/records.hpp"
 
@@ -78,19 +79,27 @@ std::string plan_label(uint64_t id) {
 Verdict query_op(Device& device, const OpDesc& desc) {
   device.require_alive();
   const Records records(device, desc);
+  const std::string what = "asking for " + name_of(desc) + " on " + device.name;
   anyhal_want wants[ANYHAL_WANTS_MAX] = {};
-  anyhal_verdict v{};
-  v.size = sizeof(v);
+  Guarded<anyhal_verdict> answer;
+  anyhal_verdict& v = answer.record;
   v.reason_operand = -1;
   v.wants = wants;
   ErrorRecord error;
   const anyhal_status status = device.table->op_query(device.handle, &records.op, &v, error);
+  answer.check(what);
   Verdict out;
   if (status == ANYHAL_STATUS_UNSUPPORTED) {
     out.reason = error.record.reason ? error.record.reason : v.reason;
   } else {
     if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
-    check(status, error, "asking for " + name_of(desc) + " on " + device.name, *device.instance);
+    check(status, error, what, *device.instance);
+    check_verdict(v, uint32_t(desc.operands.size()), what);
+    for (const anyhal_want& want : wants)
+      if (want.layout > ANYHAL_LAYOUT_DENSE_INNER)
+        throw Error(ANYHAL_STATUS_INTERNAL,
+                    what + ": the backend wants layout " + std::to_string(want.layout) +
+                        ", which does not exist; report this to its vendor");
     out.support = v.support, out.reason = v.reason;
   }
   out.flags = v.flags, out.operand = v.reason_operand, out.cost_ns = v.cost_ns;
@@ -120,10 +129,8 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
   check(status, error, "preparing " + name_of(desc) + " on " + device.name, *device.instance);
-  if (!prepared || prepared->size < offsetof(anyhal_prepared, hidden_bytes))
-    throw Error(ANYHAL_STATUS_INTERNAL,
-                "preparing " + name_of(desc) + " on " + device.name +
-                    ": the backend gave no full `prepared` record; report this to its vendor");
+  check_prepared(device, handle, prepared, uint32_t(desc.operands.size()),
+                 "preparing " + name_of(desc) + " on " + device.name);
   device.counters.plans_prepared.fetch_add(1, std::memory_order_relaxed);
   auto* plan = new Plan;
   plan->device = &device, plan->handle = handle, plan->enqueue = device.table->op_enqueue;
@@ -131,11 +138,7 @@ Plan* prepare_op(Device& device, const OpDesc& desc) {
   plan->op = desc.op, plan->called = desc.name;
   plan->workspace_bytes = prepared->workspace_bytes;
   plan->packs.assign(prepared->packs, prepared->packs + prepared->pack_count);
-  plan->kernel = prepared->size >= offsetof(anyhal_prepared, library) && prepared->kernel
-                     ? prepared->kernel
-                     : "";
-  plan->library =
-      ANYHAL_HAS(prepared, anyhal_prepared, library) && prepared->library ? prepared->library : "";
+  plan->kernel = kernel_of(*prepared), plan->library = library_of(*prepared);
   plan->simple = plan->packs.empty() && !plan->workspace_bytes;
   plan->capture_safe = prepared->flags & ANYHAL_PREPARED_CAPTURE_SAFE;
   if (device.instance->has_graph_prepare) plan->desc = std::make_unique<OpDesc>(desc);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/answers.hpp"
 #include "core/plan.hpp"
 
 namespace hal {
@@ -17,6 +18,25 @@ void make_handle(Queue& q) {
   ErrorRecord error;
   check(q.device->table->queue_create(q.device->handle, &options, &q.handle, error), error,
         "creating a queue on " + q.device->name, *q.device->instance);
+}
+
+// Nothing that comes from a device can be believed whose waits cannot.
+void require_possible(Device* device, const Guarded<anyhal_queue_state>& answer,
+                      anyhal_status status, uint64_t value) {
+  const std::string what = "waiting on " + device->name;
+  try {
+    answer.check(what);
+    if (status < ANYHAL_STATUS_OK || status > ANYHAL_STATUS_INTERNAL)
+      raise(status, {}, what, *device->instance);
+    if (status == ANYHAL_STATUS_OK && answer.record.completed < value)
+      throw Error(ANYHAL_STATUS_INTERNAL,
+                  what + ": the backend answered that call " + std::to_string(value) +
+                      " is done, and that its queue has come to " +
+                      std::to_string(answer.record.completed) + "; report this to its vendor");
+  } catch (const Error& e) {
+    device->lose(e.text);
+    throw;
+  }
 }
 
 }  // namespace
@@ -79,8 +99,8 @@ void Queue::leave() {
 bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   if (device->synchronous || completed.load(std::memory_order_acquire) >= value) return true;
   signal();
-  anyhal_queue_state state{};
-  state.size = sizeof(state);
+  Guarded<anyhal_queue_state> answer;
+  const anyhal_queue_state& state = answer.record;
   ErrorRecord error;
   device->counters.host_waits.fetch_add(1, std::memory_order_relaxed);
   std::unique_lock guard(lock);
@@ -89,7 +109,8 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   anyhal_queue* const asked = handle;
   ++waiting_;
   guard.unlock();
-  const anyhal_status status = device->table->host_wait(asked, value, limit_ns, &state, error);
+  const anyhal_status status =
+      device->table->host_wait(asked, value, limit_ns, &answer.record, error);
   guard.lock();
   const bool died =
       // Memory that ran out after acceptance, or a value that only the device saw, is a failed run:
@@ -101,6 +122,7 @@ bool Queue::poll(uint64_t value, uint64_t limit_ns) {
   leave();
   guard.unlock();
   if (died) return true;
+  require_possible(device, answer, status, value);
   if (status == ANYHAL_STATUS_OK) {
     uint64_t seen = completed.load();
     const uint64_t now = std::max(value, std::min(state.completed, submitted.load()));
@@ -128,6 +150,14 @@ void Queue::bury() {
 bool Queue::reached(uint64_t value) {
   if (device->synchronous || completed.load(std::memory_order_acquire) >= value) return true;
   return !device->lost && poll(value, 0);
+}
+
+bool Queue::settled(uint64_t value) noexcept {
+  try {
+    return reached(value);
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void Queue::require_good(uint64_t value) const {

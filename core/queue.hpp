@@ -44,6 +44,8 @@ struct HAL_API Queue {
   // Submits everything so far; returns the value that marks it.
   uint64_t signal();
   bool reached(uint64_t value);  // polls
+  // The same for whoever only gives something back, and must not fail: those that wait are told.
+  bool settled(uint64_t value) noexcept;
   // Waits for a value; throws ExecutionFailed, DeviceLost or Timeout.
   void wait(uint64_t value, uint64_t limit_ns = ANYHAL_NO_LIMIT);
   // Everything accepted so far.

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/answers.hpp"
 #include "core/queue.hpp"
 #include "core/records.hpp"
 #include "core/spec.hpp"
@@ -172,8 +173,7 @@ Plan* adopt(Device& device, const Listing& list, anyhal_plan* handle,
   plan->set_counts(uint32_t(list.bindings().size()), list.read_only());
   plan->workspace_bytes = prepared.workspace_bytes;
   plan->op_name = "graph", plan->called = std::string("the graph (") + form + ")";
-  plan->kernel = prepared.kernel ? prepared.kernel : "";
-  plan->library = prepared.library ? prepared.library : "";
+  plan->kernel = kernel_of(prepared), plan->library = library_of(prepared);
   device.counters.plans_prepared.fetch_add(1, std::memory_order_relaxed);
   return track_plan(plan);
 }
@@ -199,10 +199,8 @@ Plan* attempt(Device& device, const Listing& list, anyhal_graph_mode mode, const
   }
   if (status == ANYHAL_STATUS_DEVICE_LOST) device.lose(error.record);
   check(status, error, "preparing a graph on " + device.name, *device.instance);
-  if (!prepared || prepared->size < offsetof(anyhal_prepared, hidden_bytes))
-    throw Error(ANYHAL_STATUS_INTERNAL, "preparing a graph on " + device.name +
-                                            ": the backend gave no full `prepared` record; report "
-                                            "this to its vendor");
+  check_prepared(device, handle, prepared, uint32_t(list.bindings().size()),
+                 "preparing a graph on " + device.name);
   const auto known = known_part<anyhal_prepared>(prepared, prepared->size);
   Plan* plan = adopt(device, list, handle, known, form);
   if (!(prepared->flags & ANYHAL_PREPARED_PINS_MEMORY)) return plan;

@@ -29,4 +29,27 @@ void copy_text(char (&to)[n], const char* from) {
   to[size] = 0;
 }
 
+// Makes a stranger's text one that can be shown: it ends, it is UTF-8, and it is one line.
+template <size_t n>
+void clean_text(char (&text)[n]) {
+  text[n - 1] = 0;
+  const size_t size = std::strlen(text), end = whole_characters(text, size, size);
+  text[end] = 0;
+  for (size_t at = 0; at < end;) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t more = byte < 0x80                  ? 0
+                        : byte < 0xc2 || byte > 0xf4 ? n
+                        : byte < 0xe0                ? 1
+                        : byte < 0xf0                ? 2
+                                                     : 3;
+    size_t good = 0;
+    while (good < more && at + good + 1 < end && (text[at + good + 1] & 0xc0) == 0x80) ++good;
+    if (good == more && byte >= 0x20 && byte != 0x7f) {
+      at += 1 + more;
+    } else {
+      text[at++] = '?';
+    }
+  }
+}
+
 }  // namespace hal

@@ -15,8 +15,10 @@ std::string quoted(const std::string& text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') out += '\\';
-    if (byte >= 0x20 && byte != 0x7f) out += c;
-    else out += ' ';
+    if (byte >= 0x20 && byte != 0x7f)
+      out += c;
+    else
+      out += ' ';
   }
   return out + '"';
 }
@@ -34,8 +36,8 @@ std::string pair(const char* key, const std::string& value) {
 std::string number(const char* key, long long value) { return pair(key, std::to_string(value)); }
 
 std::string printed(const Printed& p) {
-  return "{" + number("bytes", (long long)p.bytes) +
-         pair("stage", quoted(stage_name(p.stage))) + "\"beginning\": " + quoted(p.beginning) + "}";
+  return "{" + number("bytes", (long long)p.bytes) + pair("stage", quoted(stage_name(p.stage))) +
+         "\"beginning\": " + quoted(p.beginning) + "}";
 }
 
 std::string changes(const Record& record) {
@@ -76,7 +78,8 @@ void write_answer(const Outcome& o, const Record& record) {
       pair("core_status", quoted(status_name(record.core_status))) +
       pair("core_text", quoted(text_of(record.core_text))) +
       number("devices", record.devices.load()) + number("forks", record.forks.load()) +
-      number("copies", record.copies.load()) + number("left", o.left) +
+      number("copies", record.copies.load()) +
+      pair("copied", quoted(stage_name(record.copied.load()))) + number("left", o.left) +
       number("peak_bytes", (long long)o.peak_bytes) +
       number("microseconds", (long long)o.microseconds) + pair("out", printed(o.out)) +
       pair("err", printed(o.err)) + pair("changes", changes(record)) +

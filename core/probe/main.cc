@@ -42,8 +42,7 @@ void take_settings(const std::string& text, Request& request) {
     const size_t key = text.find('\0', at);
     const size_t value = key == std::string::npos ? key : text.find('\0', key + 1);
     if (value == std::string::npos) return;
-    request.settings.emplace_back(text.substr(at, key - at),
-                                  text.substr(key + 1, value - key - 1));
+    request.settings.emplace_back(text.substr(at, key - at), text.substr(key + 1, value - key - 1));
     at = value + 1;
   }
 }
@@ -61,15 +60,18 @@ Sealed take_library(int file, const std::string& sha256, const std::string& path
 int run(char** words) {
   Request request;
   const int file = std::atoi(words[1]);
-  const Limits limits = {std::strtoull(words[2], nullptr, 10), std::strtoull(words[3], nullptr, 10)};
+  const Limits limits = {std::strtoull(words[2], nullptr, 10),
+                         std::strtoull(words[3], nullptr, 10)};
   const unsigned long bytes = std::strtoul(words[4], nullptr, 10);
   if (bytes > kSettingsMax) return 2;
   take_settings(read_settings(bytes), request);
   request.path = words[6], request.name = words[7];
+  // As the core has it: a copy in memory lies in no folder, and a backend may look beside itself.
+  request.settings.emplace_back("folder", request.path.substr(0, request.path.rfind('/')));
   try {
     const Sealed library = take_library(file, words[5], request.path);
-    void* shared = mmap(nullptr, sizeof(Record), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* shared =
+        mmap(nullptr, sizeof(Record), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) throw NotOpened{NotOpened::kNoRoom, std::strerror(errno)};
     Record& record = *new (shared) Record;
     const Outcome outcome = watch(limits, library, request, record);

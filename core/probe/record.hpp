@@ -32,9 +32,10 @@ enum What : uint32_t {
   kWhats
 };
 inline constexpr const char* kWhatNames[kWhats] = {
-    "floating_point", "locale",   "signal",    "signal_in_front", "fault_signal", "signal_mask",
-    "environment",    "variable", "directory", "umask",           "limit",        "raised_limit",
-    "affinity",       "closed_files", "files", "threads"};
+    "floating_point", "locale",       "signal",      "signal_in_front",
+    "fault_signal",   "signal_mask",  "environment", "variable",
+    "directory",      "umask",        "limit",       "raised_limit",
+    "affinity",       "closed_files", "files",       "threads"};
 
 struct Change {
   std::atomic<uint32_t> stage{kStart};  // the first after which it was seen; kStart: never
@@ -44,8 +45,9 @@ struct Change {
 struct Record {
   std::atomic<uint32_t> stage{kStart};
   std::atomic<int32_t> pid{0};
-  std::atomic<uint32_t> forks{0};   // calls of fork
-  std::atomic<uint32_t> copies{0};  // children that went on running our code
+  std::atomic<uint32_t> forks{0};        // calls of fork
+  std::atomic<uint32_t> copies{0};       // children that went on running our code
+  std::atomic<uint32_t> copied{kStart};  // the stage of the first
   std::atomic<int32_t> devices{-1};
   int32_t core_status = 0;  // of a refusal by the core
   char core_stage[24] = {};

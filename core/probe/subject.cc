@@ -24,9 +24,13 @@ Record* g_record = nullptr;
 
 void count_fork() { g_record->forks.fetch_add(1); }
 
+constexpr const char* kComputes = "rounding, or what becomes of denormal numbers";
+
 // A fork by the library goes on here, in our code, with half of a process.
-void end_copies() {
+void end_copies(Stage stage) {
   if (getpid() == g_record->pid.load()) return;
+  uint32_t none = kStart;
+  g_record->copied.compare_exchange_strong(none, stage);
   g_record->copies.fetch_add(1);
   _exit(0);
 }
@@ -67,7 +71,7 @@ void keep_refusal(Record& record, const char* stage, int32_t status, const char*
 
 void walk(const Request& request, const Sealed& library, const Watch& before, Record& record) {
   const auto passed = [&](Stage stage) {
-    end_copies();
+    end_copies(stage);
     Watch::look().compare(before, stage, record);
     wait_until_read();
   };
@@ -77,13 +81,15 @@ void walk(const Request& request, const Sealed& library, const Watch& before, Re
   dlopen(library.path().c_str(), RTLD_NOW | RTLD_LOCAL);
   passed(kOpen);
   record.stage.store(kInit);
-  Instance* instance =
-      load_instance(request.path, request.name, request.settings, library.path());
-  if (instance->changed_floating)
-    note(record, kFloatingPoint, kInit, "how the thread rounds and treats denormal numbers");
+  Instance* instance = load_instance(request.path, request.name, request.settings, library.path());
+  const auto computes = [&](Stage stage) {  // the core has put it back
+    if (instance->changed_floating) note(record, kFloatingPoint, stage, kComputes);
+  };
+  computes(kInit);
   passed(kInit);
   record.stage.store(kDevices);
   record.devices.store(int32_t(instance->list_devices().size()));
+  computes(kDevices);
   passed(kDevices);
 }
 
@@ -100,13 +106,13 @@ void run_subject(const Request& request, const Sealed& library, Record& record) 
   try {
     walk(request, library, before, record);
   } catch (const Error& e) {
-    end_copies();
+    end_copies(Stage(record.stage.load()));
     keep_refusal(record, e.stage.empty() ? "devices" : e.stage.c_str(), e.status, e.what());
     Watch::look().compare(before, Stage(record.stage.load()), record);
   } catch (const NotOpened& e) {
     keep_refusal(record, "dependencies", ANYHAL_STATUS_NOT_FOUND, e.text.c_str());
   } catch (const std::exception& e) {
-    end_copies();
+    end_copies(Stage(record.stage.load()));
     keep_refusal(record, "devices", ANYHAL_STATUS_INTERNAL, e.what());
   }
   keep_libraries(record);

@@ -46,8 +46,8 @@ bool is_fault(int number) {
 }
 
 // Those that programs handle and nobody sends to themselves.
-constexpr int kListened[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR1,
-                             SIGUSR2, SIGALRM, SIGPIPE, SIGWINCH, SIGCHLD, SIGXCPU, SIGXFSZ};
+constexpr int kListened[] = {SIGHUP,  SIGINT,  SIGQUIT,  SIGTERM, SIGUSR1, SIGUSR2,
+                             SIGALRM, SIGPIPE, SIGWINCH, SIGCHLD, SIGXCPU, SIGXFSZ};
 volatile sig_atomic_t g_heard = 0;
 
 void hear(int) { g_heard = 1; }
@@ -125,24 +125,27 @@ void Watch::compare(const Watch& before, Stage stage, Record& record) const {
     note(record, what, stage, detail);
   };
   if (floating != before.floating)
-    changed(kFloatingPoint, "how the thread rounds and treats denormal numbers");
-  if (locale != before.locale) changed(kLocale, "the locale, now " + locale);
+    changed(kFloatingPoint, "rounding, or what becomes of denormal numbers");
+  if (locale != before.locale) changed(kLocale, "now " + locale);
   for (const auto& [number, action] : before.signals)
     if (auto now = signals.find(number); now != signals.end() && now->second != action)
       changed(is_fault(number)  ? kFaultSignal
               : arrives(number) ? kSignalInFront
                                 : kSignal,
-              "what " + signal_text(number) + " does");
-  if (blocked != before.blocked) changed(kSignalMask, "which signals the thread blocks");
+              signal_text(number));
+  if (blocked != before.blocked)
+    changed(kSignalMask, std::to_string(blocked.size()) + " signals are blocked");
   for (const auto& [name, value] : before.environment) {
     const auto now = environment.find(name);
-    if (now == environment.end()) changed(kEnvironment, "took the variable " + name + " away");
-    else if (now->second != value) changed(kEnvironment, "gave the variable " + name + " a value");
+    if (now == environment.end())
+      changed(kEnvironment, "took the variable " + name + " away");
+    else if (now->second != value)
+      changed(kEnvironment, "gave the variable " + name + " a value");
   }
   for (const auto& [name, value] : environment)
     if (!before.environment.contains(name)) changed(kVariable, "set the variable " + name);
   if (directory != before.directory) changed(kDirectory, "now " + directory);
-  if (mask != before.mask) changed(kUmask, "the rights that new files get");
+  if (mask != before.mask) changed(kUmask, "what new files may be used for");
   for (const auto& [number, limit] : before.limits) {
     const auto now = limits.at(number);
     if (now == limit) continue;
@@ -160,7 +163,8 @@ void Watch::compare(const Watch& before, Stage stage, Record& record) const {
                          std::to_string(std::max(0, inherited - before.inherited)) +
                          " would go to child programs");
   if (threads > before.threads)
-    changed(kThreads, std::to_string(threads - before.threads) + " threads");
+    changed(kThreads, std::to_string(threads - before.threads) +
+                          (threads - before.threads == 1 ? " thread" : " threads"));
 }
 
 }  // namespace hal::probe

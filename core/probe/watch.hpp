@@ -36,8 +36,8 @@ struct Watch {
   int threads = 0;    // beside this one
 };
 
-// Handlers for the signals that programs handle, as this process would have if it were one. A library
-// may put its own in front of them, as compilers do, and pass on what it gets.
+// Handlers for the signals that programs handle, as this process would have if it were one. A
+// library may put its own in front of them, as compilers do, and pass on what it gets.
 void listen();
 
 void note(Record& record, What what, Stage stage, const std::string& detail);

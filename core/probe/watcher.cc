@@ -79,8 +79,7 @@ void read_printed(int from, Printed& printed, uint32_t stage) {
     if (printed.bytes == 0) printed.stage = stage;
     printed.bytes += uint64_t(n);
     if (printed.beginning.size() < kBeginning)
-      printed.beginning.append(piece,
-                               std::min(size_t(n), kBeginning - printed.beginning.size()));
+      printed.beginning.append(piece, std::min(size_t(n), kBeginning - printed.beginning.size()));
   }
 }
 
@@ -133,8 +132,7 @@ bool abandoned(const pollfd& input) { return input.revents & (POLLHUP | POLLERR 
 
 }  // namespace
 
-Outcome watch(const Limits& limits, const Sealed& library, const Request& request,
-              Record& record) {
+Outcome watch(const Limits& limits, const Sealed& library, const Request& request, Record& record) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   Pipe out = make_pipe(), err = make_pipe();
   const uint64_t start = now_us(), until = start + limits.milliseconds * 1000u;
@@ -145,12 +143,11 @@ Outcome watch(const Limits& limits, const Sealed& library, const Request& reques
     become_subject(self, out.write.number(), err.write.number(), library, request, record);
   out.write = Descriptor(), err.write = Descriptor();
   Outcome outcome;
-  pollfd waited[] = {{out.read.number(), POLLIN, 0},
-                     {err.read.number(), POLLIN, 0},
-                     {STDIN_FILENO, 0, 0}};
+  pollfd waited[] = {
+      {out.read.number(), POLLIN, 0}, {err.read.number(), POLLIN, 0}, {STDIN_FILENO, 0, 0}};
   for (int status;;) {
-    const uint32_t stage = record.stage.load();
     poll(waited, 3, kLookEveryMs);
+    const uint32_t stage = record.stage.load();  // the next one waits until this is read
     read_printed(out.read.number(), outcome.out, stage);
     read_printed(err.read.number(), outcome.err, stage);
     for (pollfd& one : waited)  // a closed pipe is always ready; its end is seen below

@@ -192,10 +192,10 @@ PROBE = Setting[bool](
 PROBE_SECONDS = Setting[int](
     "ANYHAL_PROBE_SECONDS",
     "seconds",
-    10,
-    "10",
-    "How long a stranger's library may take in that process to be opened, to shake hands and to list"
-    " its devices.",
+    8,
+    "8",
+    "How long a stranger's library may take in that process to be opened, to shake hands, to list"
+    " its devices and to end.",
     _seconds,
     "write a count of seconds, such as 30",
 )

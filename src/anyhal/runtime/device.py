@@ -47,6 +47,7 @@ from anyhal.runtime.discovery import BackendRecord, Discovery, discover
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
+from anyhal.runtime.probe import meet
 from anyhal.runtime.stages import STAGES
 from anyhal.runtime.trust import writable_by_others
 from anyhal.runtime.verdicts import fingerprint_of
@@ -220,6 +221,7 @@ def _loaded() -> _Loaded:
             _core.set_log_level(settings.LOG_LEVELS.index(settings.LOG.read()))
             found = discover()
             state = _Loaded(found, {}, [], [])
+            meet(r for r in found.backends if not (r.hidden or r.manifest and r.manifest.deferred))
             for record in found.backends:
                 if record.error is None and record.manifest and record.manifest.deferred:
                     state.deferred.append(record)
@@ -239,6 +241,7 @@ def _load_deferred(name: str | None = None) -> None:
     state = _loaded()
     with _lock:
         wanted = [r for r in state.deferred if name in (None, r.name)]
+        meet(wanted)
         for record in wanted:
             state.deferred.remove(record)
             _load_found(state, record)

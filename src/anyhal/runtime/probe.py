@@ -75,7 +75,8 @@ class Stranger:
     def key(self) -> str:
         """Of all that the answer depends on, as far as it is known before."""
         given = sorted(pair for pair in self.settings if pair[0] != "cache_dir")
-        text = f"{_FORM} {self.sha256} {given} {_machine()}"
+        beside = self.library.parent  # what it needs may lie there, too
+        text = f"{_FORM} {self.sha256} {beside} {given} {_machine()}"
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
@@ -93,6 +94,7 @@ class Answer:
     devices: int = -1
     forks: int = 0
     copies: int = 0
+    copied: str = "start"  # the stage of the first copy
     left: int = 0
     peak_bytes: int = 0
     microseconds: int = 0
@@ -120,20 +122,30 @@ class Verdict:
 def first_contact(record: BackendRecord, instance: str, given: Mapping[str, str]) -> None:
     """Meets a stranger that is about to be opened. BackendLoadError, with `stage`, `reason` and
     `hint`, when it must not be."""
-    if record.state != UNCERTIFIED or record.library is None or not settings.PROBE.read():
-        return
-    threads = record.manifest is not None and record.manifest.own_threads
-    found = verdict(
-        Stranger(record.library, record.sha256, instance, tuple(given.items()), threads)
-    )
-    if not found.code:
+    stranger = _stranger(record, instance, given)
+    if stranger is None or not (found := verdict(stranger)).code:
         return
     why = BackendLoadError(
-        f"{found.sentence}; {found.hint}", stage=found.stage, path=str(record.library)
+        f"{found.sentence}; {found.hint}", stage=found.stage, path=str(stranger.library)
     )
-    why.status = "internal"
-    why.reason, why.hint = found.code, found.hint  # type: ignore[attr-defined]
+    vars(why).update(status="internal", reason=found.code, hint=found.hint)
     raise why
+
+
+def meet(records: Iterable[BackendRecord]) -> None:
+    """Meets at once all of those that are about to be opened one after another."""
+    found = [_stranger(record, record.name, dict(record.settings)) for record in records]
+    verdicts(stranger for stranger in found if stranger is not None)
+
+
+def _stranger(record: BackendRecord, instance: str, given: Mapping[str, str]) -> Stranger | None:
+    """None for a library of this build, and for all when the user wants no probe."""
+    if record.state != UNCERTIFIED or record.error is not None or record.library is None:
+        return None
+    if not settings.PROBE.read():
+        return None
+    threads = record.manifest is not None and record.manifest.own_threads
+    return Stranger(record.library, record.sha256, instance, tuple(given.items()), threads)
 
 
 def verdict(stranger: Stranger) -> Verdict:
@@ -166,6 +178,8 @@ def known(stranger: Stranger) -> Answer | None:
             passing = answer.ended in ("hung", "memory")
             if passing and not 0 <= time.time() - kept["time"] < _KEPT_SECONDS:
                 return None
+            if answer.ended == "hung" and settings.PROBE_SECONDS.read() > kept["seconds"]:
+                return None
             if not answer.still_holds():
                 return None
         except (KeyError, TypeError, ValueError, IndexError):
@@ -175,10 +189,11 @@ def known(stranger: Stranger) -> Answer | None:
 
 
 def keep(key: str, answer: Answer) -> None:
-    """For this process and, when it says something about the library, for all later ones."""
-    _known[key] = answer
+    """When it says something about the library."""
     if answer.ended not in ("not_run", "changed"):
-        write_kept(path_of(key), {"time": time.time(), "answer": asdict(answer)})
+        _known[key] = answer
+        now = {"time": time.time(), "seconds": settings.PROBE_SECONDS.read()}
+        write_kept(path_of(key), now | {"answer": asdict(answer)})
 
 
 def path_of(key: str) -> Path:
@@ -211,7 +226,7 @@ def answer_of(data: Any) -> Answer:
         if not good:
             raise ValueError(f"{field.name} is {value!r}")
         made[field.name] = value
-    if not isinstance(made["ended"], str) or made["stage"] not in _PLACES:
+    if not isinstance(made["ended"], str) or not {made["stage"], made["copied"]} <= _PLACES.keys():
         raise ValueError("no end")
     return Answer(**made)
 
@@ -290,12 +305,12 @@ def _ended(answer: Answer, place: str) -> _Refusal | None:
 
 
 def _left_behind(answer: Answer) -> _Refusal | None:
-    stage, place = _PLACES["devices" if answer.stage == "exit" else answer.stage]
     if answer.copies:
+        stage, place = _PLACES[answer.copied]
         return "probe_forked", stage, f"it forked the process, and the copy ran on {place}", _VENDOR
     if answer.left:
-        what = f"it left processes running ({answer.left}) {place}"
-        return "probe_forked", stage, what, _VENDOR
+        what = f"it left processes running ({answer.left}) when its own had ended"
+        return "probe_forked", "devices", what, _VENDOR
     return None
 
 
