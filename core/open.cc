@@ -56,25 +56,6 @@ std::string shown(const std::string& path) {
   refuse(library, name, row.stage, row.status, row.code, e.text + row.hint);
 }
 
-// Those that the vendor's own libraries need, by absolute path: what they then ask for by name is
-// in the process already, and no search path is asked.
-void open_first(const Trusted& library, const std::string& name) {
-  for (const std::string& path : library.first) {
-    try {
-      open_trusted(path, false);  // throws where others can write it
-    } catch (const NotOpened& e) {
-      const bool untrusted = e.why == NotOpened::kUntrusted;
-      refuse(library, name, "dependencies", ANYHAL_STATUS_NOT_FOUND,
-             untrusted ? "untrusted" : "missing_library", e.text + "; install it again");
-    }
-    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) continue;
-    const char* said = dlerror();
-    refuse(library, name, "dependencies", ANYHAL_STATUS_NOT_FOUND, "missing_library",
-           std::string("its vendor's library cannot be opened: ") + (said ? said : path) +
-               "; install it again");
-  }
-}
-
 int add_name(dl_phdr_info* info, size_t, void* out) {
   auto& names = *static_cast<std::vector<std::string>*>(out);
   if (!info->dlpi_name || !*info->dlpi_name) return 0;  // the program itself
@@ -89,6 +70,16 @@ int add_name(dl_phdr_info* info, size_t, void* out) {
 }
 
 }  // namespace
+
+void open_first(const std::vector<std::string>& libraries) {
+  for (const std::string& path : libraries) {
+    open_trusted(path, false);  // throws where others can write it
+    if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) continue;
+    const char* said = dlerror();
+    throw NotOpened{NotOpened::kMissing, std::string("its vendor's library cannot be opened: ") +
+                                             (said ? said : path.c_str())};
+  }
+}
 
 std::string trusted_copy(const std::string& path, const std::string& sha256) {
   if (const Copy* known = copy_of(path, sha256)) return known->name;
@@ -110,7 +101,14 @@ Instance* load_trusted(const Trusted& library, const std::string& name,
   std::string copy;
   const FloatingGuard floating;  // constructors can change how the host computes
   try {
-    open_first(library, name);
+    open_first(library.first);
+  } catch (const NotOpened& e) {
+    std::fesetenv(&floating);
+    const bool untrusted = e.why == NotOpened::kUntrusted;
+    refuse(library, name, "dependencies", ANYHAL_STATUS_NOT_FOUND,
+           untrusted ? "untrusted" : "missing_library", e.text + "; install it again");
+  }
+  try {
     copy = trusted_copy(library.path, library.sha256);
   } catch (const NotOpened& e) {
     refuse(library, name, e);

@@ -17,6 +17,10 @@ namespace hal {
 // opened first. Throws NotOpened.
 std::string trusted_copy(const std::string& path, const std::string& sha256);
 
+// Opens those that a vendor's own libraries need, by absolute path: what they then ask for by name
+// is in the process already, and no search path is asked. Throws NotOpened.
+void open_first(const std::vector<std::string>& libraries);
+
 struct Trusted {
   std::string path, sha256;
   std::vector<std::string> first;  // libraries of its vendor to open before it, absolute

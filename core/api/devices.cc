@@ -54,6 +54,7 @@ void require_allowed(const Registered& row) {
 // What to open: a private copy of the file, which is still the one that Python found and trusted.
 std::string copy_of(const Registered& row) {
   try {
+    open_first(row.first);
     return trusted_copy(row.path, row.sha256);
   } catch (const NotOpened& e) {
     if (e.why == NotOpened::kChanged)

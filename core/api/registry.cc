@@ -125,6 +125,11 @@ void read_fact(const std::vector<std::string>& f, bool open, std::vector<Registe
         line.refuse("the backend " + found.back().name + " is listed twice");
     return;
   }
+  if (open && f[0] == "x-first" && f.size() > 1 && !found.empty()) {
+    if (f[1][0] != '/') line.refuse("'" + f[1] + "' is not an absolute path");
+    found.back().first.push_back(f[1]);
+    return;
+  }
   const bool setting = f[0] == "setting", cell = open && f[0] == "quarantine";
   if (!setting && !cell) {
     if (open && f[0].starts_with("x-")) return;

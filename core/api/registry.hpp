@@ -25,6 +25,7 @@ struct Registered {
   bool allowed = false;  // may be chosen unnamed though uncertified
   int32_t rank = 0;
   std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<std::string> first;  // libraries of its vendor to open before it
   std::vector<WrongCell> quarantined;
 };
 

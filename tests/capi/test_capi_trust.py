@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -203,3 +204,24 @@ def test_a_cell_in_quarantine_is_not_run(
     assert text.count("\nquarantine\t") == 1 and "matmul f32 was wrong" in text
     done = play([build("quarantine.c"), "cpu_ref"], file)
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+def test_plg_01_a_second_level_library_comes_from_the_vendors_folder(
+    build: Build, play: Play, tmp_path: Path
+) -> None:
+    sys.path.insert(0, str(ROOT / "tests" / "field"))
+    from loading import backend, helper_of, kit, row
+
+    from anyhal.runtime.discovery import Root, discover
+    from anyhal.runtime.registry import registry_text
+
+    library = kit(tmp_path / "new", 2)
+    old = helper_of(tmp_path / "old", 1).parent
+    chip = backend(tmp_path / "b", "chip", row(tmp_path / "new"))
+    file = tmp_path / "registry.tsv"
+    file.write_text(registry_text(discover(roots=[Root(chip, "a test")], hashes={}).backends))
+    assert f"x-first\t{tmp_path / 'new' / 'libhelp.so.1'}\n" in file.read_text()
+    done = play([build("select.c"), "chip"], file, LD_LIBRARY_PATH=str(old))
+    assert f"kit 2 of {library}" in done.stderr, done.stderr
+    file.write_text(file.read_text().replace(str(tmp_path / "new" / "libhelp"), "relative"))
+    assert "not an absolute path" in play([build("select.c"), "chip"], file).stdout

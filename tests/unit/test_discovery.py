@@ -415,3 +415,15 @@ def test_a_missing_library_is_not_another_architecture(tmp_path: Path) -> None:
     record = one(tmp_path)
     assert record.error is not None
     assert "refused at stage manifest: there is no such file" in record.error
+
+
+@pytest.mark.parametrize("end", [SystemExit(3), RuntimeError("no"), OSError("no")])
+def test_a_plugin_that_ends_when_it_is_asked_costs_only_itself(end: BaseException) -> None:
+    class Entry:
+        name = "chip"
+
+        def load(self) -> object:
+            raise end
+
+    (root,) = discovery._plugin_root(Entry())  # type: ignore[arg-type]
+    assert "entry point chip, which failed" in root.origin

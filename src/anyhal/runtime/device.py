@@ -460,6 +460,9 @@ def _select(spec: str, known: Facts) -> Selection:
         else:
             stops = (r.stages.first_failure for r in records)
             why.stages = tuple(row for row in stops if row is not None)
+            before = next((r for r in known.refused if not r.absent), None)
+            if before is not None:  # it may be why nothing is here
+                why.args = (f"{why}; what failed before: {before.sentence}",)
         raise
 
 

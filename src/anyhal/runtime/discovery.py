@@ -405,6 +405,8 @@ class _Walk:
         if stop is None and self.manifest.opens is not None:
             paths, notes = plugin_paths(self.manifest.opens)
             self.asked = self.asked or bool(paths)
+            for path in paths:
+                say("info", f"backend {self._name} may open {path}")
             self.given[self.manifest.opens.setting] = os.pathsep.join(map(str, paths))
             self.notes += notes
         return stop

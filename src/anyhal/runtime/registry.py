@@ -7,6 +7,7 @@ line that starts with # is a comment.
     anyhal-registry  2
     backend  NAME  ABI  STATE  ALLOWED  RANK  SHA256  PATH
     setting  NAME  VALUE                                        of the backend above
+    x-first  PATH                                               to open before the backend above
     quarantine  ARCH  OP  DTYPE  WHY                            a cell of the backend above
     end  COUNT                                                  of backends: nothing was cut off
 
@@ -59,6 +60,7 @@ def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ())
         known = (record.name, CONTRACT, record.state, yes, record.manifest.rank)
         lines.append(_line("backend", *known, record.sha256, record.library))
         lines += [_line("setting", name, value) for name, value in record.settings]
+        lines += [_line("x-first", path) for path in record.first]
         wrong = quarantined(fingerprint_of(record.sha256, dict(record.settings)))
         lines += [_line("quarantine", *cell) for cell in wrong]
     return "\n".join([*lines, _line("end", count), ""])
