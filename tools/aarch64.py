@@ -3,8 +3,8 @@ SPDX-License-Identifier: Apache-2.0
 
     python tools/aarch64.py [FOLDER] [--quick] [--json]
 
-Builds core, cpu_ref, dayone and two programs in FOLDER (default build/aarch64): the known answers of
-each backend through its table, and an example of the C interface. --quick builds dayone and its
+Builds core, cpu_ref, dayone and two programs in FOLDER (default build/aarch64): the known answers
+of each backend through its table, and an example of the C interface. --quick builds dayone and its
 answers alone, some seconds. Needs Debian's g++-aarch64-linux-gnu and qemu-user.
 """
 
