@@ -130,7 +130,7 @@ _FAMILIES = (
     ),
     Family(
         "aarch64",
-        "core and backends cross-compiled, their known answers on an emulated processor",
+        "core, cpu_ref and dayone cross-compiled, their answers on an emulated processor",
         ("{python}", "tools/aarch64.py", "--json"),
         ("{python}", "tools/aarch64.py", "--quick", "--json"),
         (*NATIVE, "cmake", "tests/abi", "tools/aarch64.py"),
