@@ -105,6 +105,7 @@ void Device::bury_plan(anyhal_plan* plan, Module* module) {
     std::lock_guard guard(buried_lock);
     buried.push_back(std::move(one));
   }
+  if (ordered) ordered.unlock();
   collect_plans();
 }
 
@@ -125,8 +126,9 @@ void Device::collect_plans() {
     ErrorRecord error;
     table->release(instance->reply.self, ANYHAL_OBJECT_PLAN, reinterpret_cast<uint64_t>(b.plan),
                    lost ? uint32_t(ANYHAL_RELEASE_ABANDON) : 0u, error);
-    release(b.module);
   }
+  if (ordered) ordered.unlock();  // a module's owner may take locks of its own
+  for (const Buried& b : ready) release(b.module);
 }
 
 void Device::require_alive() const {

@@ -1105,7 +1105,7 @@ struct anyhal_table {
   /* 25. Finds a named table of functions beyond this contract.
    *
    * Units    `since`: the lowest version of the table that serves the caller.
-   * Memory   the table lives with the instance and begins with its size.
+   * Memory   the table lives with the instance and begins with its size and version, u32 each.
    * Errors   NOT_FOUND  no such name, or only older ones
    * Required no. Since 0.1. */
   anyhal_status (*extension)(anyhal_self* self, const char* name, uint32_t since,

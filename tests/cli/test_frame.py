@@ -128,6 +128,7 @@ def test_devices_table_shows_order_refusals_and_an_empty_machine(
     devices._print_devices(FACTS)
     shown = " ".join(capsys.readouterr().out.split())
     assert "chip:0 self-tested v1 1.0 GiB chosen: the only device" in shown
+    assert "card id-1: chip:0" in shown
     assert "refused: key vendor is missing; add it" in shown and shown.count("refused") == 1
     assert "not here: card (the driver is not there), net (found no device)" in shown
     devices._print_devices(Facts(searched=("/opt (a test)",)))

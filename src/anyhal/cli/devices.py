@@ -104,21 +104,16 @@ def _print_devices(facts: Facts) -> None:
     from rich.table import Table
 
     console = Console()
-    known = any(fact.identity for fact in facts.devices)
-    table = Table(
-        *("device", "state", "arch", "memory", *(["identity"] if known else []), "why"),
-        box=box.SIMPLE,
-    )
-    cards, counted = physical(facts), set()
+    table = Table("device", "state", "arch", "memory", "why", box=box.SIMPLE)
+    cards = physical(facts)
+    routes: dict[str, list[str]] = {}  # by card
     for ranked in rank_devices(facts):
         fact = ranked.device
-        card = cards[fact.name]
-        again, identity = card in counted, card if card != fact.name else ""
-        counted.add(card)
+        to_card = routes.setdefault(cards[fact.name], [])
+        to_card.append(fact.name)
         table.add_row(  # a card's memory is there once, through however many backends
             *cells(fact.name, fact.shown_state, fact.arch),
-            "the same" if again else f"{fact.memory_bytes / 2**30:.1f} GiB",
-            *([escape(identity)] if known else []),
+            "the same" if len(to_card) > 1 else f"{fact.memory_bytes / 2**30:.1f} GiB",
             escape(ranked.reason),
             style="bold" if ranked.reason.startswith("chosen") else None,
         )
@@ -126,6 +121,9 @@ def _print_devices(facts: Facts) -> None:
         console.print(table)
     else:
         console.print(escape(f"no device; searched {', '.join(facts.searched) or 'nowhere'}"))
+    for card, names in routes.items():
+        if card not in names:  # it has an identity
+            console.print(escape(f"card {card}: {', '.join(names)}"), highlight=False)
     for fact in facts.devices:
         if fact.note:
             console.print(escape(f"note on {fact.name}: {fact.note}"), highlight=False)

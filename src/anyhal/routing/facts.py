@@ -33,7 +33,6 @@ class DeviceFact:
     identity: str = (
         ""  # UUID, else bus address: the same physical thing has the same one everywhere
     )
-    address: str = ""  # on the PCI bus, beside a UUID: "0000:3b:00.0"
     arch: str = ""
     integrated: bool = False
     display_only: bool = False
@@ -43,6 +42,7 @@ class DeviceFact:
     own_threads: int = 0
     why_not: str = ""  # set when it cannot be used at all (lost, left out by the user)
     note: str = ""  # what limits it now, such as a missing library
+    address: str = ""  # on the PCI bus, beside a UUID: "0000:3b:00.0"
 
     def is_called(self, identity: str) -> bool:
         """Whether that text is its UUID or bus address, in any usual way of writing."""
