@@ -4,9 +4,11 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from anyhal import _core
+from anyhal.errors import InternalError
 from anyhal.runtime.discovery import BackendRecord
 
 
@@ -18,3 +20,20 @@ def load_native(record: BackendRecord, instance: str, settings: list[tuple[str, 
 
         return load(record.library, record.sha256, instance, settings)
     return _core.load(str(record.library), instance, settings)
+
+
+_kernels = threading.local()
+
+
+def enter_kernel() -> None:
+    """This thread runs kernels of a Python backend, now and for good."""
+    _kernels.inside = True
+
+
+def refuse_in_kernel() -> None:
+    """Whoever holds a lock of ours may wait for the kernel that asks for it here."""
+    if getattr(_kernels, "inside", False):
+        raise InternalError(
+            "a kernel of a Python backend calls an op of anyhal, which may wait for that kernel;"
+            " compute with NumPy there"
+        )
