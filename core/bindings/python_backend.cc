@@ -240,7 +240,10 @@ void work(anyhal_self* self) {
     thread = PyEval_SaveThread();
     lock.lock();
     if (status == ANYHAL_STATUS_OK) continue;
-    queue->status = status, queue->error = error.record, queue->failed_tag = item.number;
+    const bool told = status == ANYHAL_STATUS_INVALID_ARGUMENT ||
+                      status == ANYHAL_STATUS_OUT_OF_MEMORY || status == ANYHAL_STATUS_DEVICE_LOST;
+    queue->status = told ? status : ANYHAL_STATUS_EXECUTION_FAILED;  // what a wait may answer
+    queue->error = error.record, queue->failed_tag = item.number;
   }
   lock.unlock();
   PyEval_RestoreThread(thread);
@@ -481,7 +484,8 @@ anyhal_status queue_wait(anyhal_queue*, anyhal_queue*, uint64_t, anyhal_error*) 
 anyhal_status host_wait(anyhal_queue* queue, uint64_t value, uint64_t limit_ns,
                         anyhal_queue_state* state, anyhal_error* error) {
   anyhal_self& self = *queue->self;
-  const auto failed = [&] { return queue->failed_value && queue->failed_value <= value; };
+  // A value between two signals means the later one: past a failed one, none is reached.
+  const auto failed = [&] { return queue->failed_value && queue->done < value; };
   const auto over = [&] { return queue->done >= value || failed() || self.ended; };
   const auto wait = [&](std::unique_lock<std::mutex>& lock) {
     if (limit_ns > uint64_t{1} << 62)

@@ -17,7 +17,9 @@ def check_backend(
     folder: Annotated[Path, typer.Argument(help="The backend's folder, which holds backend.toml.")],
 ) -> int:
     """Put a backend to its check list: known answers of all it declares, refusals, second calls."""
-    os.environ["ANYHAL_BACKEND_PATH"] = str(folder.resolve())  # before anything is found
+    from anyhal import settings
+
+    os.environ[settings.BACKEND_PATH.name] = str(folder.resolve())  # before anything is found
     from anyhal.errors import InvalidArgumentError
     from anyhal.runtime import device as devices
     from anyhal.runtime.manifest import FILE_NAME, ManifestError, read_manifest

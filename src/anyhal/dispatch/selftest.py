@@ -26,6 +26,7 @@ from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, verdicts
 from anyhal.runtime.device import KNOWN_ANSWERS, Device
+from anyhal.runtime.in_kernel import refuse_in_kernel
 from anyhal.runtime.queue import Queue
 
 SAMPLES = 2  # per cell: a few milliseconds
@@ -43,6 +44,7 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
     was wrong."""
     if not device.tested:
         return ""
+    refuse_in_kernel()
     cell = (device.name, spec.name, verdicts.cell_of(main, words))
     with _lock:
         known = _verdicts.get(cell)

@@ -51,9 +51,9 @@ class Row:
     `kernel(*inputs, *outputs, **attributes)` gets NumPy arrays that are the device's own memory, in
     the order of the op's page, None for an operand that is absent, and the attributes of the C
     record by name. It writes the outputs and returns nothing. Inputs are read-only, may have
-    strides of 0, and no operand may be kept after the call. It raises InvalidArgumentError, before
-    it writes, for what only the values tell; whatever else it raises fails the call as
-    execution_failed.
+    strides of 0, and no operand may be kept after the call. It calls no op of anyhal. It raises
+    InvalidArgumentError, before it writes, for what only the values tell; whatever else it raises
+    fails the call as execution_failed.
 
     `accepts`, where given, takes the same with TensorSpec (dtype, shape, strides) in place of
     arrays, and returns None, or a No.

@@ -25,6 +25,7 @@ from anyhal.errors import BackendLoadError, HalError, InternalError
 from anyhal.ops import BY_ID, lookup
 from anyhal.ops._record import unpack
 from anyhal.ops._spec import TensorSpec
+from anyhal.runtime.in_kernel import enter_kernel
 from anyhal.sdk.backend import REASONS, No, PythonBackend, Row
 
 # By number of anyhal_status in backend.h; a test compares them.
@@ -120,6 +121,7 @@ class _Plan:
                 self._apart.append(i)
 
     def __call__(self, *memory: memoryview | None) -> None:
+        enter_kernel()
         operands = [
             None if view is None else np.ndarray(how[0], how[1], view, 0, how[2])
             for view, how in zip(memory, self._makers, strict=True)
