@@ -252,9 +252,9 @@ from pathlib import Path
 record = next(r for r in discover().backends if r.name == "pychip")
 file = Path({str(folder)!r}) / "chip.py"
 file.write_text(file.read_text() + "\\nraise SystemExit('it ran')\\n")
-from anyhal.runtime.native import load_native
+from anyhal.sdk.chip import load
 try:
-    load_native(record, "pychip", [])
+    load(record.library, record.sha256, "pychip", [])
 except hal.BackendLoadError as why:
     print(why.stage, why)
 """
