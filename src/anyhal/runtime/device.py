@@ -30,7 +30,7 @@ from anyhal.errors import (
     NotFoundError,
     typed_call,
 )
-from anyhal.ops import BY_ID
+from anyhal.ops import NAMES
 from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
@@ -135,9 +135,8 @@ class Device:
 def _capability(row: bytes) -> dict[str, Any]:
     op, flags, low, high, rank, accumulate, rounding, determinism, dim = _CAPABILITY.unpack(row)
     bits = low | high << 64
-    spec = BY_ID.get(op)
     return {
-        "op": spec.name if spec else str(op),
+        "op": NAMES.get(op, str(op)),
         "dtypes": [d.short for d in ALL_DTYPES if bits >> d.value & 1],
         "strided": bool(flags & 1),
         "capture_safe": bool(flags & 2),
@@ -555,11 +554,10 @@ def receipts() -> list[dict[str, Any]]:
     out = []
     for sequence, plan_id, op, status, time_ns in _core.receipts():
         plan = plans.get(plan_id, {})
-        spec = BY_ID.get(op)
         out.append(
             {
                 "sequence": sequence,
-                "op": spec.name if spec else str(op),
+                "op": NAMES.get(op, str(op)),
                 "call": plan.get("signature", ""),
                 "device": plan.get("device", ""),
                 "backend": plan.get("backend", ""),
