@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.records import record
 
 __all__ = ["TABLE", "Setting", "environment_is_trusted", "setting", "unknown_names"]
 
@@ -24,7 +24,7 @@ T_co = TypeVar("T_co", covariant=True)
 PREFIX = "ANYHAL_"
 
 
-@dataclass(frozen=True)
+@record
 class Setting(Generic[T_co]):
     """One variable. `parse` raises ValueError with the reason, without the variable's name."""
 

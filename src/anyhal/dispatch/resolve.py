@@ -41,8 +41,6 @@ from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
 from anyhal.routing import policy as routing
-from anyhal.routing import replay
-from anyhal.routing.explain import parse
 from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, copies, device
@@ -482,6 +480,8 @@ def explain(text: str) -> Decision:
             f"explain: a {type(text).__name__} is no call; write it as text, such as"
             ' "matmul f32[4,8] f32[8,16]"'
         )
+    from anyhal.routing.explain import parse  # what a program that only computes has no use for
+
     parsed = parse(text)
     where = device.device()
     check_sizes(parsed.spec.name, [s for s in (*parsed.inputs, *parsed.outs) if s is not None])
@@ -522,6 +522,8 @@ def facts(path: str | os.PathLike[str] | None = None, *, calls: Sequence[str] = 
         )
     for call in calls:
         explain(call)
+    from anyhal.routing import replay
+
     data = replay.to_data(device.facts(), recording.calls())
     if path is not None:
         recording.write(path, data)

@@ -7,8 +7,10 @@ The runtime fills these records in; a decision made from them can be made again 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
+
+from anyhal.records import record
 
 Form = Literal["fused", "decomposed"]
 Support = Literal["yes", "no", "prepare_knows"]
@@ -21,7 +23,7 @@ DETERMINISM = {"run_to_run": 0, "none": 1, "batch_invariant": 2, "cross_device":
 FALLBACKS: tuple[Fallback, ...] = ("never", "decompose", "any")
 
 
-@dataclass(frozen=True)
+@record
 class DeviceFact:
     """One device as one backend offers it."""
 
@@ -46,7 +48,7 @@ class DeviceFact:
         return f"{self.state}, simulated" if self.simulated else self.state
 
 
-@dataclass(frozen=True)
+@record
 class RefusedBackend:
     """A backend that was found but gave no devices, and the sentence of the stage that refused.
 
@@ -60,7 +62,7 @@ class RefusedBackend:
     absent: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Facts:
     """All that is known about this process's devices."""
 
@@ -73,7 +75,7 @@ class Facts:
         return next((d for d in self.devices if d.name == name), None)
 
 
-@dataclass(frozen=True)
+@record
 class Want:
     """A layout that a backend needs for one operand; the core copies into it, visibly."""
 
@@ -82,7 +84,7 @@ class Want:
     alignment: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Verdict:
     """A backend's answer about one operation."""
 
@@ -99,7 +101,7 @@ class Verdict:
         return self.support != "no"
 
 
-@dataclass(frozen=True)
+@record
 class OperandFact:
     """One operand: as messages write it, where it is, how much a copy would move."""
 
@@ -108,7 +110,7 @@ class OperandFact:
     nbytes: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Work:
     """What a call must do at least, from the op's cost model: the same on every device."""
 
@@ -119,7 +121,7 @@ class Work:
         return f"{self.flops:.0f} flops, {self.nbytes:.0f} bytes"
 
 
-@dataclass(frozen=True)
+@record
 class CallFact:
     """The operation that is to run."""
 
@@ -145,7 +147,7 @@ class CallFact:
         return str(replace(self, operands=tuple(placed)))
 
 
-@dataclass(frozen=True)
+@record
 class Candidate:
     """One way to run the call: on a device, whole or as core ops.
 
@@ -168,7 +170,7 @@ class Candidate:
         return sum(costs) if all(costs) else 0
 
 
-@dataclass(frozen=True)
+@record
 class Contract:
     """What the caller allows: per process, scope or call."""
 
@@ -181,7 +183,7 @@ class Contract:
         return bool({device.name, device.backend, device.identity} & set(self.allow_uncertified))
 
 
-@dataclass(frozen=True)
+@record
 class Copy:
     """Bytes that must move before the op can run."""
 
@@ -192,7 +194,7 @@ class Copy:
     why: Literal["device", "layout"]
 
 
-@dataclass(frozen=True)
+@record
 class Refusal:
     """Why one candidate is not the choice."""
 
@@ -202,7 +204,7 @@ class Refusal:
     sentence: str
 
 
-@dataclass(frozen=True)
+@record
 class Kernel:
     """What one op of the choice is prepared to run."""
 
@@ -212,7 +214,7 @@ class Kernel:
     numerics: str
 
 
-@dataclass(frozen=True)
+@record
 class Decision:
     """Where the call runs, in which form, and why nothing else was taken.
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import NotFoundError, typed_call
+from anyhal.records import record
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.vendor import locate_library, plugin_paths
 
@@ -36,7 +37,7 @@ _SEGMENT = struct.Struct("<IIQQQQ16x")
 _ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
-@dataclass(frozen=True)
+@record
 class Stage:
     """One loader stage of one backend."""
 
@@ -47,7 +48,7 @@ class Stage:
     hint: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class BackendRecord:
     """A backend as found on disk. `error` is the sentence of the first stage that failed."""
 
@@ -70,7 +71,7 @@ class BackendRecord:
         return next((s.stage for s in self.stages if s.status == "failed"), "")
 
 
-@dataclass(frozen=True)
+@record
 class Root:
     """A folder that may hold backends, and who named it."""
 
@@ -79,7 +80,7 @@ class Root:
     strict: bool = True  # ownership counts too; not for folders of installed packages
 
 
-@dataclass(frozen=True)
+@record
 class Discovery:
     """All that was found, in search order, and where."""
 

@@ -8,11 +8,11 @@ import errno
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from anyhal.records import record
 from anyhal.runtime.small_file import read_small_file
 
 FILE_NAME = "backend.toml"
@@ -25,7 +25,7 @@ class ManifestError(ValueError):
     """What is wrong with a manifest, and what to write instead."""
 
 
-@dataclass(frozen=True)
+@record
 class VendorLibrary:
     """A library that an installed distribution carries; its path becomes an instance setting.
 
@@ -40,7 +40,7 @@ class VendorLibrary:
     missing: str = ""  # the sentence to show when it is not there
 
 
-@dataclass(frozen=True)
+@record
 class PluginFiles:
     """Files of others that the backend opens; their paths, separated by ":", become a setting."""
 
@@ -50,7 +50,7 @@ class PluginFiles:
     packages: tuple[VendorLibrary, ...] = ()  # distributions known to carry one
 
 
-@dataclass(frozen=True)
+@record
 class Manifest:
     """One row of text per field of backend.toml."""
 

@@ -3,7 +3,7 @@ SPDX-License-Identifier: Apache-2.0
 
 One file per library and settings. A cell is an op with a main dtype, and with numerics where they
 are not the strict ones; its key carries the hash of the op's file, so that a changed op is tested
-again. `dispatch/selftest.py` judges; `registry.py` tells programs without Python.
+again. `dispatch/known_answers.py` judges; `registry.py` tells programs without Python.
 """
 
 from __future__ import annotations
@@ -104,6 +104,6 @@ def _shared_hash() -> str:
     package = Path(__file__).parent.parent
     digest = hashlib.sha256()
     shared = [*(package / "ops").glob("_*.py"), *(package / "conformance").glob("*.py")]
-    for path in sorted([*shared, package / "dispatch" / "selftest.py"]):
+    for path in sorted([*shared, package / "dispatch" / "known_answers.py"]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
