@@ -1,9 +1,10 @@
 """Backends loaded, devices opened, and the facts that policy is told.
 SPDX-License-Identifier: Apache-2.0
 
-Nothing is opened at import. The first question about devices loads the backends found, but for
-those that their manifest defers: these wait until somebody names or lists them, or nothing better
-is here. The first array on a device opens it.
+Nothing is opened at import. A choice loads backends by rank until nothing that waits could be
+preferred (docs/adr/0135-load-what-a-choice-needs.md); naming a backend loads it, listing devices
+loads them all. A backend that nobody vouches for is loaded only when it is named or listed. The
+first array on a device opens it.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from anyhal.errors import (
 from anyhal.ops import NAMES
 from anyhal.printable import printable
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
-from anyhal.routing.policy import limit_visible, parse_device, rank_devices, select
+from anyhal.routing.policy import DEFAULT, limit_visible, parse_device, rank_devices, select
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, discover, writable_by_others
+from anyhal.runtime.discovery import BackendRecord, Discovery, discover, hashed
+from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.manifest import PluginFiles
 from anyhal.runtime.verdicts import fingerprint_of
 
@@ -154,7 +156,7 @@ class _Loaded:
     discovery: Discovery
     devices: dict[str, Device]
     refused: list[RefusedBackend]
-    deferred: list[BackendRecord]
+    waiting: list[BackendRecord]  # found and not loaded so far
 
 
 _lock = threading.RLock()
@@ -185,25 +187,55 @@ def _loaded() -> _Loaded:
                 _core.set_thread_count(threads)
             _core.set_debug_pool(settings.DEBUG_POOL.read())
             _core.set_log_level(settings.LOG_LEVELS.index(settings.LOG.read()))
-            found = discover()
+            found = discover(hash_all=False)
             state = _Loaded(found, {}, [], [])
             for record in found.backends:
-                if record.error is None and record.manifest and record.manifest.deferred:
-                    state.deferred.append(record)
+                if record.error is None and not record.hidden:
+                    state.waiting.append(record)
                 elif not record.hidden:
                     _load_found(state, record)
             _state = state
         return _state
 
 
-def _load_deferred(name: str | None = None) -> None:
-    """Loads the deferred backend of that name, or all of them."""
+def _load_waiting(name: str | None = None) -> None:
+    """Loads the backend of that name, if it still waits, or all that wait."""
     state = _loaded()
     with _lock:
-        wanted = [r for r in state.deferred if name in (None, r.name)]
-        for record in wanted:
-            state.deferred.remove(record)
+        for record in [r for r in state.waiting if name in (None, r.name)]:
+            state.waiting.remove(record)
             _load_found(state, record)
+
+
+def _load_preferred(best: DeviceFact | None) -> bool:
+    """Loads the one backend that a choice must know of next; False when no backend that waits can
+    have a device that is preferred to `best`."""
+    state = _loaded()
+    with _lock:
+        able = [r for r in state.waiting if r.state not in DEFAULT.only_if_named]
+        if best is not None and not best.display_only:
+            able = [r for r in able if _order(r)[0] >= best.rank]
+        if not able:
+            return False
+        first = max(able, key=_order)
+        state.waiting.remove(first)
+        _load_found(state, first)
+        return True
+
+
+def _order(record: BackendRecord) -> tuple[int, bool]:
+    """By rank; among equals those come last that their manifest defers, as costly to load."""
+    assert record.manifest is not None
+    return record.manifest.rank, not record.manifest.deferred
+
+
+def _with_hash(state: _Loaded, record: BackendRecord) -> BackendRecord:
+    """The record with its library's hash; it takes the place of the one without."""
+    complete = hashed(record)
+    if complete is not record:
+        known = (complete if r is record else r for r in state.discovery.backends)
+        state.discovery = replace(state.discovery, backends=tuple(known))
+    return complete
 
 
 def _load_found(state: _Loaded, record: BackendRecord) -> None:
@@ -230,6 +262,7 @@ def _load(
     state: _Loaded, record: BackendRecord, instance: str, extra: Mapping[str, str]
 ) -> list[Device]:
     """Loads one backend; its failure costs only itself."""
+    record = _with_hash(state, record)
     if record.error is not None:
         state.refused.append(
             RefusedBackend(instance, str(record.path), record.failed_stage, record.error)
@@ -320,7 +353,7 @@ def load_backend(
         )
     state = _loaded()
     with _lock:
-        _load_deferred(instance)
+        _load_waiting(instance)
         if any(d.fact.backend == instance for d in state.devices.values()):
             raise InvalidArgumentError(
                 f"loading backend {name!r}: the name {instance!r} is taken by a loaded instance;"
@@ -344,7 +377,7 @@ def facts(every: bool = True) -> Facts:
     """All that policy is told about this process's devices; without `every`, of those that were
     asked for so far: enough for a choice that names one of them."""
     if every:
-        _load_deferred()
+        _load_waiting()
     visible = settings.VISIBLE_DEVICES
     names = visible.read()
     for name in names or ():
@@ -400,10 +433,11 @@ def device(name: Device | str | None = None) -> Device:
         chosen = context.current().device
         if chosen is not None:
             return chosen
+        for allowed in context.current().contract.allow_uncertified:
+            _reach(allowed)
         best = _best(facts(every=False))
-        deferred = [r.manifest.rank for r in _loaded().deferred if r.manifest]
-        if deferred and (best is None or best.display_only or max(deferred) >= best.rank):
-            best = _best(facts())
+        while _load_preferred(best):
+            best = _best(facts(every=False))
         if best is not None:
             return _loaded().devices[best.name]
         return _loaded().devices[select(_any_spec(), facts()).device.name]
@@ -435,23 +469,23 @@ def _any_spec() -> str:
 
 
 def _reach(name: str) -> None:
-    """Loads what was deferred, unless the name is that of another device or backend."""
+    """Loads the waiting backend of that name, or all where the name may be a device's identity."""
     state = _loaded()
     with _lock:
         here = [d.fact for d in state.devices.values()]
-        deferred = {record.name for record in state.deferred}
-        others = {record.name for record in state.discovery.backends} - deferred
-        if not deferred or any(name in (d.name, d.backend, d.identity) for d in here):
+        waiting = {record.name for record in state.waiting}
+        others = {record.name for record in state.discovery.backends} - waiting
+        if not waiting or any(name in (d.name, d.backend, d.identity) for d in here):
             return
         chip = name.partition(":")[0]
-        if chip in deferred:
-            _load_deferred(chip)
+        if chip in waiting:
+            _load_waiting(chip)
         elif chip not in others:  # an identity, perhaps
-            _load_deferred()
+            _load_waiting()
 
 
 def _show_hidden(spec: object) -> None:
-    """Loads test equipment that is asked for by name, and what was deferred."""
+    """Loads what is asked for by name, also test equipment."""
     if not isinstance(spec, str):
         return  # `select` refuses it with a sentence
     state = _loaded()

@@ -8,21 +8,22 @@ current directory; what others can write is refused.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
-import platform
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib import metadata
+from functools import lru_cache
 from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.records import record
+from anyhal.runtime import installed
+from anyhal.runtime.discovery_cache import remember, save, stamp_of
+from anyhal.runtime.file_rights import Rights
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.vendor import locate_library, plugin_paths
 
@@ -30,7 +31,6 @@ STAGES = ("found", "manifest", "architecture", "trust", "dependencies")
 ENTRY_POINTS = "anyhal.backends"
 SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
 
-_LINKS = 40  # as the kernel's own walk
 # ELF program header up to p_filesz, then what is not needed here (System V ABI).
 _SEGMENT = struct.Struct("<IIQQQQ16x")
 # ELF header, offset 18: e_machine (System V ABI, "ELF header").
@@ -65,6 +65,7 @@ class BackendRecord:
     error: str | None = None
     hidden: bool = False  # test equipment that nobody asked for
     asked: bool = False  # the user named, by a variable, what it must open
+    root: Root | None = None  # where it was looked for
 
     @property
     def failed_stage(self) -> str:
@@ -89,6 +90,7 @@ class Discovery:
     notes: tuple[str, ...] = ()  # places that gave nothing although somebody named them
 
 
+@lru_cache
 def package_folder() -> Path:
     return Path(__file__).resolve().parents[1]
 
@@ -99,9 +101,14 @@ def discover(
     hashes: dict[str, str] | None = None,
     test_script: str | None = None,
     asked: Iterable[str] = (),
+    hash_all: bool = True,
 ) -> Discovery:
-    """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`."""
+    """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`.
+
+    Without `hash_all` no library is read: records have no sha256 until `hashed` gives it.
+    """
     wanted = frozenset(asked)
+    installed.look_again()
     if test_script is None:
         test_script = settings.FAKE.read()
     found: list[BackendRecord] = []
@@ -110,28 +117,42 @@ def discover(
     seen_files: dict[tuple[int, int], Path] = {}
     seen_names: dict[str, Path] = {}
     known_hashes = build_hashes() if hashes is None else hashes
+    rights = Rights()
     for root in list(default_roots()) if roots is None else list(roots):
         searched.append(f"{root.path} ({root.origin})")
         folders, problems = _backend_folders(root)
         notes += problems
         for folder in folders:
-            record = _Walk(folder, root, known_hashes, test_script, seen_files, seen_names).record()
+            walk = _Walk(folder, root, rights, known_hashes, test_script, seen_files, seen_names)
+            walk.reads_library = hash_all
+            record = walk.record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
             found.append(record)
+    save()
     return Discovery(tuple(found), tuple(searched), tuple(notes))
+
+
+def hashed(record: BackendRecord) -> BackendRecord:
+    """The record after one more walk that reads the library: before it is opened. A library that is
+    not what the build made is refused here, and so is what changed since discovery."""
+    if record.sha256 or record.error is not None or record.root is None:
+        return record
+    script = settings.FAKE.read()
+    walk = _Walk(record.path, record.root, Rights(), build_hashes(), script, {}, {})
+    return replace(walk.record(), hidden=record.hidden)
 
 
 def default_roots() -> Iterator[Root]:
     """The environment's folders, then installed plugins, then the package's own."""
     for path in settings.BACKEND_PATH.read():
         yield Root(path, settings.BACKEND_PATH.name)
-    for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
+    for entry in installed.entry_points(ENTRY_POINTS):
         yield from _plugin_root(entry)
     yield Root(package_folder() / "backends", "the package itself", strict=False)
 
 
-def _plugin_root(entry: metadata.EntryPoint) -> Iterator[Root]:
+def _plugin_root(entry: installed.EntryPoint) -> Iterator[Root]:
     """The folder that a plugin's entry point names; a plugin that fails costs only itself."""
     try:
         value = entry.load()
@@ -191,61 +212,13 @@ def _holds_manifest(folder: Path) -> bool:
         return False
 
 
-def writable_by_others(path: Path, owner_matters: bool = True) -> str:
-    """Who else may replace the file or folder at `path`, as a sentence part, or "".
-
-    With `owner_matters` every folder on the way counts, also those in which a link lies, and so do
-    owner and group; without, only the right of everybody to write the thing itself: who owns an
-    installed package is the interpreter's concern, which runs its code already.
-    """
-    if not owner_matters:
-        everybody = path.stat().st_mode & stat.S_IWOTH
-        return f"{path} can be written by everybody" if everybody else ""
-    *way, last = _steps(path)
-    for step in (last, *reversed(way)):
-        info = step.lstat()
-        if info.st_uid not in {0, os.geteuid()}:
-            return f"{step} belongs to user {info.st_uid}"
-        if stat.S_ISLNK(info.st_mode):
-            continue  # it has an owner, but no rights of its own
-        # In a sticky folder such as /tmp others cannot replace what is mine.
-        sticky = stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX) and step != last
-        if info.st_mode & stat.S_IWOTH and not sticky:
-            return f"{step} can be written by everybody"
-        if info.st_mode & stat.S_IWGRP and info.st_gid not in {0, os.getegid()} and not sticky:
-            return f"{step} can be written by group {info.st_gid}"
-    return ""
-
-
-def _steps(path: Path) -> Iterator[Path]:
-    """What the system walks over from the root to the file behind all links, that last."""
-    rest = list(reversed(path.absolute().parts[1:]))
-    at, links = Path("/"), 0
-    yield at
-    while rest:
-        part = rest.pop()
-        if part == "..":
-            at = at.parent
-            continue
-        yield at / part
-        if not (at / part).is_symlink():
-            at = at / part
-            continue
-        links += 1
-        if links > _LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-        target = Path(os.readlink(at / part))
-        at = Path("/") if target.is_absolute() else at
-        rest += [part for part in reversed(target.parts) if part != "/"]
-    yield at
-
-
 @dataclass
 class _Walk:
     """One backend on its way through the stages."""
 
     folder: Path
     root: Root
+    rights: Rights
     hashes: dict[str, str]
     test_script: str | None
     seen_files: dict[tuple[int, int], Path]
@@ -258,6 +231,7 @@ class _Walk:
     given: dict[str, str] = field(default_factory=dict)
     asked: bool = False
     notes: list[str] = field(default_factory=list)
+    reads_library: bool = True
 
     def record(self) -> BackendRecord:
         steps: tuple[Callable[[], tuple[str, str, str] | None], ...] = (
@@ -297,6 +271,7 @@ class _Walk:
             notes=tuple(self.notes),
             error=error,
             asked=self.asked,
+            root=self.root,
         )
 
     @property
@@ -306,9 +281,9 @@ class _Walk:
     # Each stage answers None, or (file, reason, hint) of its failure.
 
     def _found(self) -> tuple[str, str, str] | None:
-        given, self.folder = self.folder, self.folder.resolve(strict=True)
+        given, self.folder = self.folder, Path(self.rights.resolved(self.folder))
         for path in (given, self.folder / FILE_NAME):
-            writer = writable_by_others(path, self.root.strict)
+            writer = self.rights.writable_by_others(path, self.root.strict)
             if not writer:
                 continue
             return str(self.folder), writer, "take that right away (chmod go-w) or move the folder"
@@ -337,20 +312,20 @@ class _Walk:
 
     def _architecture(self) -> tuple[str, str, str] | None:
         assert self.manifest is not None
-        here = platform.machine()
+        here = os.uname().machine
         if self.manifest.machines and here not in self.manifest.machines:
             reason = f"it is for {', '.join(self.manifest.machines)}, this machine is {here}"
             return str(self.folder / FILE_NAME), reason, "install the build for this machine"
         library = self.folder / self.manifest.library
-        with library.open("rb") as stream:
-            head = stream.read(20)
-        if len(head) < 20 or head[:4] != b"\x7fELF":
+        machine, needed = remember(
+            str(library), stamp_of([library]), "machine and bytes", lambda: _of_elf(library)
+        )
+        if not machine:
             return str(library), "it is not an ELF library", "build it, or install it again"
-        machine = _ELF_MACHINES.get(int.from_bytes(head[18:20], "little"), "another machine")
         if machine != here:
             reason = f"it is built for {machine}, this machine is {here}"
             return str(library), reason, "install the build for this machine"
-        needed, given = _mapped_bytes(library), library.stat().st_size
+        given = library.stat().st_size
         if needed > given:
             # The loader would map past the end, and the first touch there ends the process.
             reason = f"it was cut off: its segments need {needed} bytes, {given} are there"
@@ -360,20 +335,22 @@ class _Walk:
 
     def _trust(self) -> tuple[str, str, str] | None:
         assert self.manifest is not None and self.library is not None
-        library = self.library.resolve(strict=True)
+        library = Path(self.rights.resolved(self.library))
         info = library.stat()
         first = self.seen_files.setdefault((info.st_dev, info.st_ino), library)
         if first != library:
             return str(library), f"it is the same file as {first}", "remove one of the two"
-        writer = writable_by_others(self.library, self.root.strict)
+        writer = self.rights.writable_by_others(self.library, self.root.strict)
         if writer:
             return str(library), writer, "take that right away (chmod go-w)"
         self.library = library
-        self.sha256 = hash_of(library)
+        if self.reads_library:
+            self.sha256 = hash_of(library)
         return self._against_build(library)
 
     def _against_build(self, library: Path) -> tuple[str, str, str] | None:
-        """Self-tested is what this build made, in its place and unchanged."""
+        """Self-tested is what this build made, in its place and unchanged. Before the library was
+        read it only has the place: `hashed` reads it."""
         try:
             key = library.relative_to(package_folder()).as_posix()
         except ValueError:
@@ -381,7 +358,7 @@ class _Walk:
         expected = self.hashes.get(key)
         if expected is None:
             return None
-        if expected != self.sha256:
+        if self.reads_library and expected != self.sha256:
             reason = (
                 f"its hash {self.sha256[:16]} is not the build's {expected[:16]}: it was changed"
             )
@@ -424,6 +401,16 @@ class _Walk:
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
+
+
+def _of_elf(library: Path) -> tuple[str, int]:
+    """The machine it is for, "" for what is no ELF file, and the bytes that its segments need."""
+    with library.open("rb") as stream:
+        head = stream.read(20)
+    if len(head) < 20 or head[:4] != b"\x7fELF":
+        return "", 0
+    machine = _ELF_MACHINES.get(int.from_bytes(head[18:20], "little"), "another machine")
+    return machine, _mapped_bytes(library)
 
 
 def _mapped_bytes(library: Path) -> int:

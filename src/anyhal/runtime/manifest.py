@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import errno
 import re
-import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from anyhal.records import record
+from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.small_file import read_small_file
 
 FILE_NAME = "backend.toml"
@@ -112,16 +112,7 @@ _LIBRARY_KEYS: dict[str, type] = {
 
 def read_manifest(path: Path) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
-    try:
-        raw = read_small_file(path, MAX_BYTES)
-    except OSError as why:
-        if why.errno != errno.EFBIG:
-            raise
-        raise ManifestError(f"{why.strerror}; a manifest is a page of text") from None
-    try:
-        data = tomllib.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as why:  # numbers and tables without end among them
-        raise ManifestError(f"it is not TOML ({why}); write it as the guide shows") from None
+    data = remember(str(path), stamp_of([path]), "toml", lambda: _parsed(path))
     _check(data, _KEYS, _REQUIRED, "")
     hardware = data.get("hardware", {})
     _check(hardware, _HARDWARE, (), "hardware.")
@@ -147,6 +138,21 @@ def read_manifest(path: Path) -> Manifest:
     if not _ABI.fullmatch(manifest.abi):
         raise ManifestError(f"abi {manifest.abi!r} is not a version; write it like 0.1")
     return manifest
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    import tomllib  # what is remembered needs no parser
+
+    try:
+        raw = read_small_file(path, MAX_BYTES)
+    except OSError as why:
+        if why.errno != errno.EFBIG:
+            raise
+        raise ManifestError(f"{why.strerror}; a manifest is a page of text") from None
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as why:  # numbers and tables without end among them
+        raise ManifestError(f"it is not TOML ({why}); write it as the guide shows") from None
 
 
 def _check(

@@ -7,10 +7,10 @@ Never by bare name, never on a search path: the file list of the distribution is
 from __future__ import annotations
 
 import re
-from importlib import metadata
 from pathlib import Path
 
 from anyhal import settings
+from anyhal.runtime import installed
 from anyhal.runtime.manifest import PluginFiles, VendorLibrary
 
 _CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)")
@@ -18,19 +18,14 @@ _CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)")
 
 def locate_library(wanted: VendorLibrary) -> tuple[Path | None, str]:
     """The library's path, or None and why: not installed, wrong version, file absent."""
-    try:
-        distribution = metadata.distribution(wanted.package)
-    except metadata.PackageNotFoundError:
+    version, path = installed.file_of(wanted.package, wanted.file)
+    if not version:
         return None, f"{wanted.package} is not installed"
-    version = distribution.version
     if wanted.versions and not version_matches(version, wanted.versions):
         return None, f"{wanted.package} {version} is installed, {wanted.versions} is needed"
-    for entry in distribution.files or ():
-        if entry.name == wanted.file:
-            path = Path(str(distribution.locate_file(entry))).resolve()
-            if path.is_file():
-                return path, ""
-    return None, f"{wanted.package} {version} has no file {wanted.file}"
+    if not path:
+        return None, f"{wanted.package} {version} has no file {wanted.file}"
+    return Path(path), ""
 
 
 def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
@@ -46,7 +41,7 @@ def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
         return once, [f"{name} names {p} more than once; it is opened once" for p in twice]
     found: list[Path] = []
     notes: list[str] = []
-    for entry in sorted(metadata.entry_points(group=wanted.entry_points), key=lambda e: e.name):
+    for entry in installed.entry_points(wanted.entry_points):
         try:
             value = entry.load()
             path = Path(value() if callable(value) else value)

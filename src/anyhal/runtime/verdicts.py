@@ -9,7 +9,6 @@ again. `dispatch/known_answers.py` judges; `registry.py` tells programs without 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import sys
@@ -23,7 +22,8 @@ from anyhal.errors import HalError
 from anyhal.ops import lookup
 from anyhal.ops._spec import OpSpec
 from anyhal.printable import printable
-from anyhal.runtime.discovery import writable_by_others
+from anyhal.runtime.discovery_cache import remember, stamp_of
+from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.small_file import read_small_file
 from anyhal.settings import cache_folder
 
@@ -95,15 +95,22 @@ def _path(fingerprint: str) -> Path:
 
 def _op_hash(spec: OpSpec) -> str:
     """Of the op's file and of all that its answers are judged with."""
-    own = inspect.getsource(sys.modules[spec.samples.__module__])
-    return hashlib.sha256((_shared_hash() + own).encode()).hexdigest()[:16]
+    file = sys.modules[spec.samples.__module__].__file__
+    assert file is not None
+    return hashlib.sha256(_shared_hash().encode() + Path(file).read_bytes()).hexdigest()[:16]
 
 
 @lru_cache
 def _shared_hash() -> str:
     package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
     shared = [*(package / "ops").glob("_*.py"), *(package / "conformance").glob("*.py")]
-    for path in sorted([*shared, package / "dispatch" / "known_answers.py"]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    files = sorted([*shared, package / "dispatch" / "known_answers.py"])
+
+    def of_files() -> str:
+        digest = hashlib.sha256()
+        for path in files:
+            digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    names = "|".join(map(str, files))
+    return remember("known answers", stamp_of(files, names), "sha256", of_files)
