@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from anyhal.runtime import discovery, manifest, vendor
-from anyhal.runtime.discovery import Root, discover, writable_by_others
+from anyhal.runtime.discovery import Root, discover
+from anyhal.runtime.file_rights import writable_by_others
 
 MACHINE = {"x86_64": 62, "aarch64": 183}[platform.machine()]
 OTHER_MACHINE = 245 - MACHINE

@@ -151,7 +151,7 @@ def _capability(row: bytes) -> dict[str, Any]:
     }
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Loaded:
     discovery: Discovery
     devices: dict[str, Device]

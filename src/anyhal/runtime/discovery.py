@@ -8,7 +8,6 @@ current directory; what others can write is refused.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
-from anyhal import settings
+from anyhal import _core, settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.records import record
 from anyhal.runtime import installed
@@ -212,7 +211,7 @@ def _holds_manifest(folder: Path) -> bool:
         return False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Walk:
     """One backend on its way through the stages."""
 
@@ -432,8 +431,9 @@ def _mapped_bytes(library: Path) -> int:
 
 
 def hash_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    with path.open("rb", buffering=0) as stream:
+        digest: str = _core.sha256_of_file(stream.fileno())
+    return digest
 
 
 @typed_call("get_include")

@@ -8,7 +8,6 @@ again. `dispatch/known_answers.py` judges; `registry.py` tells programs without 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from anyhal import _core
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import HalError
 from anyhal.ops import lookup
@@ -32,7 +32,7 @@ _MOST_BYTES = 16 << 20  # a cell takes a hundred bytes, and a device has some th
 
 def fingerprint_of(sha256: str, given: Mapping[str, str]) -> str:
     """Of a library and its settings."""
-    return hashlib.sha256(f"{sha256} {sorted(given.items())}".encode()).hexdigest()
+    return _core.sha256(f"{sha256} {sorted(given.items())}".encode())
 
 
 def cell_of(main: DType, words: Sequence[int]) -> str:
@@ -97,7 +97,7 @@ def _op_hash(spec: OpSpec) -> str:
     """Of the op's file and of all that its answers are judged with."""
     file = sys.modules[spec.samples.__module__].__file__
     assert file is not None
-    return hashlib.sha256(_shared_hash().encode() + Path(file).read_bytes()).hexdigest()[:16]
+    return _core.sha256(_shared_hash().encode() + Path(file).read_bytes())[:16]
 
 
 @lru_cache
@@ -107,10 +107,7 @@ def _shared_hash() -> str:
     files = sorted([*shared, package / "dispatch" / "known_answers.py"])
 
     def of_files() -> str:
-        digest = hashlib.sha256()
-        for path in files:
-            digest.update(path.read_bytes())
-        return digest.hexdigest()
+        return _core.sha256(b"".join(path.read_bytes() for path in files))
 
     names = "|".join(map(str, files))
     return remember("known answers", stamp_of(files, names), "sha256", of_files)
