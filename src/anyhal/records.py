@@ -27,6 +27,8 @@ class _Shape:
         self.factories = {
             row.name: row.default_factory for row in rows if row.default_factory is not MISSING
         }
+        # What may be given by name behind so many values by position.
+        self.after = tuple(frozenset(self.names[n:]) for n in range(len(rows) + 1))
         get = itemgetter(*self.names)
         # The values in order, always as a tuple.
         self.values: Callable[[dict[str, Any]], tuple[Any, ...]] = (
@@ -57,7 +59,11 @@ def _init(self: Any, *given: Any, **named: Any) -> None:
     for name, make in shape.factories.items():
         if name not in values:
             values[name] = make()
-    if len(values) != len(shape.names) or len(given) > len(shape.names) or named:
+    if (
+        len(values) != len(shape.names)
+        or len(given) > len(shape.names)
+        or not named.keys() <= shape.after[len(given)]
+    ):
         _check(self, shape, given, named)
 
 

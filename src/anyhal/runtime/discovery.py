@@ -21,7 +21,7 @@ from anyhal import _core, settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.records import record
 from anyhal.runtime import installed
-from anyhal.runtime.discovery_cache import remember, save, stamp_of
+from anyhal.runtime.discovery_cache import begin, remember, save, stamp_of
 from anyhal.runtime.file_rights import Rights
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.vendor import locate_library, plugin_paths
@@ -107,6 +107,7 @@ def discover(
     Without `hash_all` no library is read: records have no sha256 until `hashed` gives it.
     """
     wanted = frozenset(asked)
+    begin()
     installed.look_again()
     if test_script is None:
         test_script = settings.FAKE.read()
@@ -184,14 +185,15 @@ def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:
     try:
         if _holds_manifest(root.path):
             return [root.path], []
-        entries = sorted(root.path.iterdir())
+        names = sorted(os.listdir(root.path))
     except OSError as why:
         return [], [note(root.path, why.strerror or str(why), "correct the path or its rights")]
     folders: list[Path] = []
     notes: list[str] = []
-    for entry in entries:
+    for name in names:
+        entry = root.path / name
         try:
-            entry.stat()  # a link that leads nowhere, or round in a circle
+            os.stat(entry)  # a link that leads nowhere, or round in a circle
             if _holds_manifest(entry):
                 folders.append(entry)
         except OSError as why:
@@ -206,7 +208,7 @@ def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:
 def _holds_manifest(folder: Path) -> bool:
     """Whether a manifest lies there; OSError where that cannot be known."""
     try:
-        return stat.S_ISREG((folder / FILE_NAME).stat().st_mode)
+        return stat.S_ISREG(os.stat(f"{folder}/{FILE_NAME}").st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 

@@ -103,6 +103,15 @@ def _is_json(made: object) -> bool:
     return True
 
 
+def begin() -> None:
+    """Takes the file of the cache folder as it is named now; discovery starts with it."""
+    global _kept
+    with _lock:
+        path = cache_folder() / FILE_NAME
+        if _kept is None or _kept.path != path:
+            _kept = _Kept(path)
+
+
 def save() -> None:
     """Writes what was added, whole, and renamed into place; nothing when nothing was."""
     with _lock:
@@ -114,10 +123,9 @@ def save() -> None:
 
 
 def _of_now() -> _Kept:
-    global _kept
-    path = cache_folder() / FILE_NAME
-    if _kept is None or _kept.path != path:
-        _kept = _Kept(path)
+    if _kept is None:
+        begin()
+    assert _kept is not None
     return _kept
 
 

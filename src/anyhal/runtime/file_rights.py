@@ -7,7 +7,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
 
 _LINKS = 40  # as the kernel's own walk
 
@@ -17,7 +16,8 @@ class Rights:
     files of one folder cost little. Made anew for each question that must see the disk as it is."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, os.stat_result] = {}
+        # By path as it was given: where it leads behind all links, and who stands on the way.
+        self._ways = {"/": ("/", _other_writer("/", os.lstat("/"), last=False))}
 
     def writable_by_others(self, path: str | os.PathLike[str], owner_matters: bool = True) -> str:
         """Who else may replace the file or folder at `path`, as a sentence part, or "".
@@ -29,64 +29,50 @@ class Rights:
         if not owner_matters:
             everybody = os.stat(path).st_mode & stat.S_IWOTH
             return f"{path} can be written by everybody" if everybody else ""
-        *way, last = self._steps(os.fspath(path))
-        for step in (last, *reversed(way)):
-            info = self._lstat(step)
-            if info.st_uid not in {0, os.geteuid()}:
-                return f"{step} belongs to user {info.st_uid}"
-            if stat.S_ISLNK(info.st_mode):
-                continue  # it has an owner, but no rights of its own
-            # In a sticky folder such as /tmp others cannot replace what is mine.
-            sticky = (
-                stat.S_ISDIR(info.st_mode) and bool(info.st_mode & stat.S_ISVTX) and step != last
-            )
-            if info.st_mode & stat.S_IWOTH and not sticky:
-                return f"{step} can be written by everybody"
-            if info.st_mode & stat.S_IWGRP and info.st_gid not in {0, os.getegid()} and not sticky:
-                return f"{step} can be written by group {info.st_gid}"
-        return ""
+        last, on_the_way = self._way(_absolute(path))
+        return _other_writer(last, os.lstat(last), last=True) or on_the_way
 
     def resolved(self, path: str | os.PathLike[str]) -> str:
         """The file or folder behind all links; OSError where there is none."""
-        for step in self._steps(os.fspath(path)):
-            last = step
-        self._lstat(last)
-        return last
+        return self._way(_absolute(path))[0]
 
-    def _lstat(self, path: str) -> os.stat_result:
-        found = self._seen.get(path)
-        if found is None:
-            found = self._seen[path] = os.lstat(path)
-        return found
-
-    def _is_link(self, path: str) -> bool:
-        try:
-            return stat.S_ISLNK(self._lstat(path).st_mode)
-        except FileNotFoundError:
-            return False
-
-    def _steps(self, path: str) -> Iterator[str]:
-        """What the system walks over from the root to the file behind all links, that last."""
-        rest = _parts(path if os.path.isabs(path) else os.path.join(os.getcwd(), path))
-        at, links = "/", 0
-        yield at
-        while rest:
-            part = rest.pop()
-            if part == "..":
-                at = os.path.dirname(at)
-                continue
-            here = os.path.join(at, part)
-            yield here
-            if not self._is_link(here):
-                at = here
-                continue
-            links += 1
-            if links > _LINKS:
+    def _way(self, path: str, links: int = 0) -> tuple[str, str]:
+        """What the system walks over on its way to `path`, and through the links there."""
+        found = self._ways.get(path)
+        if found is not None:
+            return found
+        folder, name = os.path.split(path)
+        real, writer = self._way(folder, links)
+        if name in ("", "."):
+            return real, writer
+        if name == "..":
+            return os.path.dirname(real), writer
+        here = f"{real.rstrip('/')}/{name}"
+        info = os.lstat(here)
+        writer = _other_writer(here, info, last=False) or writer
+        if stat.S_ISLNK(info.st_mode):
+            if links >= _LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            target = os.readlink(here)
-            at = "/" if os.path.isabs(target) else at
-            rest += _parts(target)
-        yield at
+            here, behind = self._way(os.path.join(real, os.readlink(here)), links + 1)
+            writer = behind or writer
+        self._ways[path] = here, writer
+        return here, writer
+
+
+def _other_writer(path: str, info: os.stat_result, last: bool) -> str:
+    """Who else may replace what lies at `path`; `last` where that is the thing asked about."""
+    if info.st_uid not in {0, os.geteuid()}:
+        return f"{path} belongs to user {info.st_uid}"
+    if stat.S_ISLNK(info.st_mode):
+        return ""  # it has an owner, but no rights of its own
+    # In a sticky folder such as /tmp others cannot replace what is mine.
+    if not last and stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX:
+        return ""
+    if info.st_mode & stat.S_IWOTH:
+        return f"{path} can be written by everybody"
+    if info.st_mode & stat.S_IWGRP and info.st_gid not in {0, os.getegid()}:
+        return f"{path} can be written by group {info.st_gid}"
+    return ""
 
 
 def writable_by_others(path: str | os.PathLike[str], owner_matters: bool = True) -> str:
@@ -94,6 +80,8 @@ def writable_by_others(path: str | os.PathLike[str], owner_matters: bool = True)
     return Rights().writable_by_others(path, owner_matters)
 
 
-def _parts(path: str) -> list[str]:
-    """The names of a path, the last one first."""
-    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """From the root; `..` stays, for behind a link it leads elsewhere than the text says."""
+    text = os.fspath(path)
+    text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
+    return text.rstrip("/") or "/"

@@ -1,8 +1,8 @@
 """What installed distributions carry: their entry points, and files by the list of a distribution.
 SPDX-License-Identifier: Apache-2.0
 
-`importlib.metadata` answers, which takes a while to import and reads every distribution. The
-answers are kept while the folders that Python searches hold the same distributions (discovery_cache).
+`importlib.metadata` answers, which takes a while to import and reads every distribution. What it
+said is kept while the folders that Python searches hold the same distributions (discovery_cache).
 """
 
 from __future__ import annotations
