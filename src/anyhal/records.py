@@ -27,8 +27,7 @@ class _Shape:
         self.factories = {
             row.name: row.default_factory for row in rows if row.default_factory is not MISSING
         }
-        # What may be given by name behind so many values by position.
-        self.after = tuple(frozenset(self.names[n:]) for n in range(len(rows) + 1))
+        self.known = frozenset(self.names)
         get = itemgetter(*self.names)
         # The values in order, always as a tuple.
         self.values: Callable[[dict[str, Any]], tuple[Any, ...]] = (
@@ -62,7 +61,8 @@ def _init(self: Any, *given: Any, **named: Any) -> None:
     if (
         len(values) != len(shape.names)
         or len(given) > len(shape.names)
-        or not named.keys() <= shape.after[len(given)]
+        or not named.keys() <= shape.known
+        or (given and not named.keys().isdisjoint(shape.names[: len(given)]))
     ):
         _check(self, shape, given, named)
 
