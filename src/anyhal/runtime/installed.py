@@ -19,7 +19,7 @@ from anyhal.records import record
 from anyhal.runtime.discovery_cache import Stamp, remember, stamp_of
 
 _METADATA = (".dist-info", ".egg-info", ".egg")
-_OBJECT = re.compile(r"([\w.]+)\s*(?::\s*([\w.]+))?\s*(?:\[.*\])?\s*")
+_OBJECT = r"([\w.]+)\s*(?::\s*([\w.]+))?\s*(?:\[.*\])?\s*"
 
 
 @record
@@ -32,7 +32,7 @@ class EntryPoint:
 
     def load(self) -> Any:
         """The object, its module imported; raises whatever that raises."""
-        found = _OBJECT.fullmatch(self.value)
+        found = re.fullmatch(_OBJECT, self.value)
         if found is None:
             raise ValueError(f"{self.value!r} is not of the form module:object")
         thing: Any = import_module(found[1])
@@ -113,6 +113,5 @@ def _distributions() -> Iterator[str]:
             continue
         except OSError:
             continue
-        for name in sorted(names):
-            if name.endswith(_METADATA):
-                yield os.path.join(os.path.abspath(folder), name)
+        whole = os.path.abspath(folder)
+        yield from (f"{whole}/{name}" for name in sorted(names) if name.endswith(_METADATA))
