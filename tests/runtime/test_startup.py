@@ -148,7 +148,9 @@ def beside(folder: Path, name: str, rank: int, machine: str = "") -> Path:
     return place.parent
 
 
-MAPPED = "\nmaps = open('/proc/self/maps').read()\nprint([n for n in {names} if f'/{{n}}/' in maps])"
+MAPPED = (
+    "\nmaps = open('/proc/self/maps').read()\nprint([n for n in {names} if f'/{{n}}/' in maps])"
+)
 
 
 @pytest.mark.parametrize(

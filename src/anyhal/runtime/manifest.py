@@ -63,7 +63,7 @@ class Manifest:
     rank: int = 0
     own_threads: bool = False
     test_equipment: bool = False
-    deferred: bool = False  # loaded when it is named, listed, or the only one left
+    deferred: bool = False  # costly to load: the last of its rank to be asked
     machines: tuple[str, ...] = ()  # empty: any
     libraries: tuple[VendorLibrary, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()  # instance setting, and the variable that gives it
