@@ -84,6 +84,7 @@ class Array:
 
 class Op:
     spec: Any
+    __signature__: Any
     op: str
     preset: dict[str, Any]
     def __init__(

@@ -40,7 +40,8 @@ class DType:
             return np.dtype(self.name)
         import ml_dtypes  # teaches NumPy these types; a program without them need not wait for it
 
-        return np.dtype(getattr(ml_dtypes, self.name))
+        made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, self.name))
+        return made
 
 
 def _row(name: str, short: str, value: int, kind: str, nbytes: int) -> DType:

@@ -93,11 +93,11 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({shown})"
 
 
-def _eq(self: Any, other: Any) -> bool:
+def _eq(self: Any, other: Any) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented
     values = self.__record__.values
-    return bool(values(self.__dict__) == values(other.__dict__))
+    return values(self.__dict__) == values(other.__dict__)
 
 
 def _hash(self: Any) -> int:

@@ -218,7 +218,9 @@ def test_an_installed_or_upgraded_distribution_is_seen(
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: kit\nVersion: {version}\n")
         (info / "RECORD").write_text("libkit.so,,\n")
-        (info / "entry_points.txt").write_text(f"[chips]\nc = os:{'sep' if version == '2.0' else 'curdir'}\n")
+        (info / "entry_points.txt").write_text(
+            f"[chips]\nc = os:{'sep' if version == '2.0' else 'curdir'}\n"
+        )
         (site / "libkit.so").touch()
 
     def look() -> tuple[tuple[str, str], list[str]]:

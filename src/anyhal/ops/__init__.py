@@ -30,7 +30,7 @@ class _Specs(Mapping[_Key, "OpSpec"]):
     """Specs by key, in the order of ids; each is imported when it is first taken."""
 
     def __init__(self, names: Mapping[_Key, str]) -> None:
-        self._names = names
+        self._names: Mapping[_Key, str] = names
         self._taken: dict[_Key, OpSpec] = {}
 
     def __getitem__(self, key: _Key) -> OpSpec:
