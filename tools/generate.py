@@ -2,8 +2,8 @@
 SPDX-License-Identifier: Apache-2.0
 
 From src/anyhal/ops: include/anyhal/ops.h and hal_ops.h, core/api/op_table.inc and op_choices.inc,
-src/anyhal/functions.py, docs/reference/ops/*.md (there, who runs an op fused is read from the rows
-of the backends).
+src/anyhal/ops/_table.py, src/anyhal/functions.py, docs/reference/ops/*.md (there, who runs an op
+fused is read from the rows of the backends).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec  # noqa: E402
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 WIDTH = 100
-SPECS = list(ops.BY_NAME.values())
+SPECS = ops.specs_of_folder()
 FUSED = op_pages.fused_on()
 
 
@@ -53,6 +53,17 @@ def header() -> str:
         "#endif /* ANYHAL_OPS_H_ */\n",
     ]
     return "\n".join(parts)
+
+
+# ----------------------------------------------------------------------- src/anyhal/ops/_table.py
+
+
+def op_table() -> str:
+    rows = "".join(f'    "{spec.name}": {spec.id},\n' for spec in SPECS)
+    return (
+        f'"""The ops that there are, by name, with their ids.\n{SPDX}\n'
+        f'{made_from("src/anyhal/ops")}\n"""\n\nIDS = {{\n{rows}}}\n'
+    )
 
 
 # ------------------------------------------------------------------------ src/anyhal/functions.py
@@ -273,6 +284,7 @@ def outputs() -> dict[Path, str]:
         ROOT / "include" / "anyhal" / "hal_ops.h": generate_c.header(),
         ROOT / "core" / "api" / "op_table.inc": generate_c.table(),
         ROOT / "core" / "api" / "op_choices.inc": generate_c.choices(),
+        ROOT / "src" / "anyhal" / "ops" / "_table.py": op_table(),
         ROOT / "src" / "anyhal" / "functions.py": functions(),
         docs / "index.md": index(),
         **{docs / f"{spec.name}.md": page(spec) for spec in SPECS},

@@ -21,6 +21,7 @@ from anyhal.ops._trace import Call, Trace, Value
 
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 MOST_CALLS = 16
+_BY_NAME = {spec.name: spec for spec in ops.specs_of_folder()}
 # A row of a backend's table: {ANYHAL_OP_SOFTMAX, "softmax", ...
 _ROW = re.compile(r'\{\s*ANYHAL_OP_[A-Z0-9_]+,\s*"([a-z0-9_]+)"')
 
@@ -113,7 +114,7 @@ def _specs(sample: Sample) -> list[TensorSpec | None]:
 def _trace(spec: OpSpec, sample: Sample) -> Trace:
     attrs, specs, outs = _attrs(spec, sample), _specs(sample), _outs(spec, sample)
     first = 0 if spec.aliasing == "required" else len(specs)
-    trace = Trace(ops.lookup)
+    trace = Trace(_BY_NAME.__getitem__)
     spec.decompose_outs(
         trace,
         [None if s is None else Value("operand", i, s) for i, s in enumerate(specs)],

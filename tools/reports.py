@@ -143,6 +143,13 @@ _FAMILIES = (
         (*NATIVE, "src/anyhal", "benchmarks/dispatch.py"),
     ),
     Family(
+        "startup",
+        "import and first matmul against import numpy: 1.5 times at most; what 100 manifests add",
+        ("{python}", "benchmarks/startup.py", "--json", "--check"),
+        ("{python}", "benchmarks/startup.py", "--json", "--check", "--blocks", "9"),
+        (*NATIVE, "src/anyhal", "benchmarks/startup.py"),
+    ),
+    Family(
         "gemm",
         "matrix products against the vendor library called directly",
         ("{python}", "benchmarks/gemm.py", "--json"),

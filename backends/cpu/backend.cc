@@ -17,17 +17,16 @@
 #include "onednn.h"
 
 using hal::cpu::Isa;
-using hal::cpu::OneDnn;
+using hal::cpu::OneDnnLibrary;
 
 struct anyhal_self {
   const anyhal_services* services = nullptr;
   Isa isa = Isa::kBaseline;
   bool int8_dots = false;
   const hal::cpu::KernelSet* kernels = nullptr;
-  OneDnn* onednn = nullptr;
+  std::unique_ptr<OneDnnLibrary> onednn;
   anyhal_memory_kind kind = {};
   char arch[32] = {};
-  char notes[512] = {};
 };
 
 struct anyhal_device {
@@ -99,8 +98,8 @@ Tensor tensor_of(const anyhal_tensor_desc& t) {
 
 // Fills a plan from a description that a row has accepted; `tensors` must live as long as it.
 // Without `onednn` this is cheap and allocates nothing, so that op_query asks the same code.
-bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnn* onednn, Tensor* tensors,
-               Plan* plan) {
+bool make_plan(const anyhal_self& self, const anyhal_op_desc& desc, OneDnnLibrary* onednn,
+               Tensor* tensors, Plan* plan) {
   for (uint32_t i = 0; i < desc.operand_count; ++i) tensors[i] = tensor_of(sdk::operand(desc, i));
   plan->operands = tensors;
   plan->operand_count = desc.operand_count;
@@ -241,7 +240,7 @@ anyhal_status op_prepare(anyhal_device* device, const anyhal_op_desc* desc, anyh
     auto plan = std::make_unique<anyhal_plan>();
     plan->tensors.resize(desc->operand_count);
     const anyhal_self& self = *device->self;
-    bool made = make_plan(self, *desc, self.onednn, plan->tensors.data(), &plan->plan);
+    bool made = make_plan(self, *desc, self.onednn.get(), plan->tensors.data(), &plan->plan);
     if (sdk::Answer answer = judge(made, plan->plan); !answer.yes())
       return fail(error, ANYHAL_STATUS_UNSUPPORTED, answer.reason, "%s", answer.why);
     if (desc->workspace_limit != 0 && plan->plan.workspace_bytes > desc->workspace_limit)
@@ -330,8 +329,12 @@ anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t, void* 
     }
     case ANYHAL_QUERY_CAPABILITIES:
       return kOps.capabilities(value, bytes, error);
-    case ANYHAL_QUERY_NOTES:
-      return answer(device->self->notes, strlen(device->self->notes) + 1, value, bytes, error);
+    case ANYHAL_QUERY_NOTES: {
+      char notes[512];
+      const char* library = device->self->onednn->note();
+      snprintf(notes, sizeof(notes), "code for %s; %s", isa_name(device->self->isa), library);
+      return answer(notes, strlen(notes) + 1, value, bytes, error);
+    }
     default:
       return fail(error, ANYHAL_STATUS_UNSUPPORTED, 0, "key %u is unknown here; ask for another",
                   key);
@@ -460,12 +463,8 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
 #else
   snprintf(self->arch, sizeof(self->arch), "generic");
 #endif
-  char note[400];
-  const char* onednn = setting(hello, "onednn_library");
-  self->onednn = onednn_open(onednn, note, sizeof(note));
-  if (self->onednn == nullptr && onednn != nullptr && onednn[0] != '\0')  // named and of no use
-    hello.services->log(hello.services->context, 2, note);
-  snprintf(self->notes, sizeof(self->notes), "code for %s; %s", isa_name(self->isa), note);
+  self->onednn =
+      std::make_unique<OneDnnLibrary>(setting(hello, "onednn_library"), hello.services);
   self->kind.size = sizeof(self->kind);
   self->kind.flags = ANYHAL_MEMORY_DEVICE_LOCAL | ANYHAL_MEMORY_HOST_VISIBLE |
                      ANYHAL_MEMORY_COHERENT | ANYHAL_MEMORY_STABLE_ADDRESS;
@@ -475,7 +474,7 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
   self->kind.heap_bytes =
       static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   reply->flags = ANYHAL_REPLY_SYNCHRONOUS;
-  if (self->onednn != nullptr) reply->flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
+  if (self->onednn->given()) reply->flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
   reply->table = &kSlots;
   reply->build_id = "cpu 0.1";
   reply->self = self.release();

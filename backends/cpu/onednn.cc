@@ -382,10 +382,8 @@ anyhal_status Contractor::run(const Plan& plan, const char* a, const char* b, ch
               library_->name, job.status.load(), plan.kernel);
 }
 
-}  // namespace
-
-OneDnn* onednn_open(const char* path, char* note, size_t note_bytes) {
-  if (path == nullptr || path[0] == '\0') {
+OneDnn* open(const char* path, char* note, size_t note_bytes) {
+  if (path[0] == '\0') {
     snprintf(note, note_bytes,
              "oneDNN is not used: the setting onednn_library is empty; the backend's own kernels "
              "run instead; install onednn-cpu-gomp to use the library");
@@ -418,8 +416,25 @@ OneDnn* onednn_open(const char* path, char* note, size_t note_bytes) {
   return self.release();
 }
 
+}  // namespace
+
+OneDnn* OneDnnLibrary::get() {
+  std::call_once(once_, [this] {
+    opened_ = open(path_.c_str(), note_, sizeof(note_));
+    if (opened_ == nullptr && given()) services_->log(services_->context, 2, note_);
+  });
+  return opened_;
+}
+
+const char* OneDnnLibrary::note() {
+  get();
+  return note_;
+}
+
 bool onednn_prepare(Plan& plan, const Contraction& contraction) {
-  std::unique_ptr<Contractor> contractor(new (std::nothrow) Contractor(plan.onednn));
+  OneDnn* library = plan.onednn->get();
+  if (library == nullptr) return false;
+  std::unique_ptr<Contractor> contractor(new (std::nothrow) Contractor(library));
   if (!contractor || !contractor->prepare(plan, contraction)) {
     plan.workspace_bytes = 0;
     return false;

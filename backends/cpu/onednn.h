@@ -5,6 +5,9 @@
 
 #include <stdint.h>
 
+#include <mutex>
+#include <string>
+
 #include "anyhal/backend.h"
 
 namespace hal::cpu {
@@ -20,9 +23,24 @@ struct Contraction {
   int64_t out_row, out_column;
 };
 
-// Opens the library at an absolute path. Null with a sentence in `note` when it cannot be used;
-// on success `note` says what was opened. Never closed: its thread-local state outlives us.
-OneDnn* onednn_open(const char* path, char* note, size_t note_bytes);
+// The library at an absolute path, opened by the first product that wants it: that takes some
+// milliseconds, which a program of small products never pays. Never closed: its thread-local state
+// outlives us.
+class OneDnnLibrary {
+ public:
+  OneDnnLibrary(const char* path, const anyhal_services* services)
+      : path_(path != nullptr ? path : ""), services_(services) {}
+  bool given() const { return !path_.empty(); }
+  OneDnn* get();       // null when it cannot be used; where it was given, that is logged once
+  const char* note();  // what was opened, or why it cannot be used
+
+ private:
+  std::string path_;
+  const anyhal_services* services_;
+  std::once_flag once_;
+  OneDnn* opened_ = nullptr;
+  char note_[400] = {};
+};
 
 // Sets the plan's library state, workspace, kernel and library names; false = the library does
 // not take this layout.

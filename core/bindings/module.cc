@@ -5,11 +5,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
 
 #include "anyhal/ops.h"
+#include "core/sha256.hpp"
 #include "core/bindings/array.hpp"
 #include "core/bindings/op.hpp"
 #include "core/bindings/scope.hpp"
@@ -273,6 +275,35 @@ void bind_scope(nb::module_& m) {
   });
 }
 
+// Python's hashlib would bring OpenSSL into every process.
+void bind_hashes(nb::module_& m) {
+  m.def("sha256", [](nb::bytes data) {
+    Sha256 hash;
+    hash.add(data.c_str(), data.size());
+    return hex_of(hash.finish());
+  });
+  m.def("sha256_of_file", [](int descriptor) {
+    Sha256 hash;
+    std::vector<char> piece(1 << 18);
+    int failed = 0;
+    {
+      nb::gil_scoped_release release;
+      for (;;) {
+        const ssize_t n = read(descriptor, piece.data(), piece.size());
+        failed = n < 0 ? errno : 0;
+        if (n > 0) hash.add(piece.data(), uint64_t(n));
+        if (n <= 0 && failed != EINTR) break;
+      }
+    }
+    if (failed) {
+      errno = failed;
+      PyErr_SetFromErrno(PyExc_OSError);
+      throw nb::python_error();
+    }
+    return hex_of(hash.finish());
+  });
+}
+
 }  // namespace
 
 Plan* plan_of(PyObject* object) {
@@ -308,6 +339,7 @@ NB_MODULE(_core, m) {
   bind_dlpack(m);
   bind_native(m);
   bind_python_backends(m);
+  bind_hashes(m);
   m.def("thread_count", &executor_thread_count);
   m.def("set_thread_count", &executor_set_thread_count);
   m.def("set_debug_pool", &set_debug_pool);

@@ -31,6 +31,7 @@ struct OpObject {
   PyObject_HEAD vectorcallfunc call;
   PyObject* dict;
   PyObject* name;
+  PyObject* bind;     // (op) -> what `take_shape` takes; asked at the first call
   PyObject* resolve;  // (op, arrays, attrs, outs) -> Plan, Array or tuple of Arrays
   PyObject* coerce;   // (op, args, kwargs) -> result; operands that are not arrays
   uint32_t id;
@@ -538,34 +539,60 @@ bool read_attrs(OpObject* op, PyObject* attrs) {
   return true;
 }
 
-// Op(name, id, array_names, required_count, variadic, in_place, out_count, attrs, resolve, coerce)
-PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject *name, *names, *attrs, *resolver, *coercer;
-  unsigned id;
+// Takes what the registry says of the op: (array_names, required_count, variadic, in_place,
+// out_count, attrs).
+bool take_shape(OpObject* op, PyObject* shape) {
+  PyObject *names, *attrs;
   int required, variadic, in_place, outs;
-  if (!PyArg_ParseTuple(args, "UIO!ippiO!OO", &name, &id, &PyTuple_Type, &names, &required,
-                        &variadic, &in_place, &outs, &PyTuple_Type, &attrs, &resolver, &coercer))
-    return nullptr;
-  if (PyTuple_GET_SIZE(names) > kMaxArrays || id >= 4096 || outs < 1 || outs > int(kMaxOutputs) ||
+  if (!PyArg_ParseTuple(shape, "O!ippiO!", &PyTuple_Type, &names, &required, &variadic, &in_place,
+                        &outs, &PyTuple_Type, &attrs))
+    return false;
+  if (PyTuple_GET_SIZE(names) > kMaxArrays || outs < 1 || outs > int(kMaxOutputs) ||
       (in_place && outs > required)) {
-    PyErr_SetString(PyExc_ValueError, "an op has too many operands, outputs or too large an id");
-    return nullptr;
+    PyErr_SetString(PyExc_ValueError, "an op has too many operands or outputs");
+    return false;
   }
-  auto* op = reinterpret_cast<OpObject*>(type->tp_alloc(type, 0));
-  if (!op) return nullptr;
-  op->call = op_call;
-  op->dict = PyDict_New();
-  op->id = id, op->required_count = required, op->out_count = outs;
+  op->required_count = required, op->out_count = outs;
   op->variadic = variadic, op->in_place = in_place;
-  Py_INCREF(name), Py_INCREF(resolver), Py_INCREF(coercer);
-  op->name = name, op->resolve = resolver, op->coerce = coercer;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
     PyObject* n = PyTuple_GET_ITEM(names, i);
     Py_INCREF(n);
     PyUnicode_InternInPlace(&n);
     op->array_names[op->array_count++] = n;
   }
-  if (!op->dict || !read_attrs(op, attrs)) {
+  return read_attrs(op, attrs);
+}
+
+// The first call: the op's file is imported only now. Later calls go to op_call at once.
+PyObject* op_first_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* kwnames) {
+  auto* op = reinterpret_cast<OpObject*>(self);
+  PyObject* shape = PyObject_CallOneArg(op->bind, self);
+  if (!shape) return nullptr;
+  // Another thread may have been here while the file was imported.
+  const bool bound = op->call == op_call || take_shape(op, shape);
+  Py_DECREF(shape);
+  if (!bound) return nullptr;
+  op->call = op_call;
+  return op_call(self, args, flags, kwnames);
+}
+
+// Op(name, id, bind, resolve, coerce)
+PyObject* op_new(PyTypeObject* type, PyObject* args, PyObject*) {
+  PyObject *name, *binder, *resolver, *coercer;
+  unsigned id;
+  if (!PyArg_ParseTuple(args, "UIOOO", &name, &id, &binder, &resolver, &coercer)) return nullptr;
+  if (id >= 4096) {
+    PyErr_SetString(PyExc_ValueError, "an op has too large an id");
+    return nullptr;
+  }
+  auto* op = reinterpret_cast<OpObject*>(type->tp_alloc(type, 0));
+  if (!op) return nullptr;
+  op->call = op_first_call;
+  op->dict = PyDict_New();
+  op->id = id;
+  Py_INCREF(name), Py_INCREF(binder), Py_INCREF(resolver), Py_INCREF(coercer);
+  op->name = name, op->bind = binder, op->resolve = resolver, op->coerce = coercer;
+  if (!op->dict) {
     Py_DECREF(op);
     return nullptr;
   }
@@ -576,6 +603,7 @@ void op_dealloc(PyObject* self) {
   auto* op = reinterpret_cast<OpObject*>(self);
   Py_XDECREF(op->dict);
   Py_XDECREF(op->name);
+  Py_XDECREF(op->bind);
   Py_XDECREF(op->resolve);
   Py_XDECREF(op->coerce);
   for (int i = 0; i < op->array_count; ++i) Py_XDECREF(op->array_names[i]);

@@ -4,8 +4,6 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import unicodedata
-
 # Control, format (they reorder what is read), lone surrogates, line and paragraph separators.
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -15,6 +13,8 @@ def printable(text: str, keep: str = "") -> str:
     but for those in `keep`."""
     if text.isascii() and text.isprintable():
         return text
+    import unicodedata  # most texts need no table of characters
+
     return "".join(
         c.encode("unicode_escape").decode("ascii")
         if c not in keep and unicodedata.category(c) in _UNSHOWN

@@ -13,13 +13,13 @@ import pwd
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.records import record
 
 __all__ = ["TABLE", "Setting", "environment_is_trusted", "setting", "unknown_names"]
 
@@ -28,7 +28,7 @@ PREFIX = "ANYHAL_"
 _AT_SECURE = 23  # <elf.h>
 
 
-@dataclass(frozen=True)
+@record
 class Setting(Generic[T_co]):
     """One variable. `parse` raises ValueError with the reason, without the variable's name."""
 

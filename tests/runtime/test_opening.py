@@ -50,7 +50,7 @@ def test_a_changed_library_of_this_build_runs_nothing(tmp_path: Path) -> None:
     code = f"""
 import anyhal as hal
 from anyhal import _core
-from anyhal.runtime.trust import hash_of
+from anyhal.runtime.discovery import hash_of
 from pathlib import Path
 library = Path({str(folder / "libchip.so")!r})
 wanted = hash_of(library)

@@ -12,9 +12,9 @@ import pytest
 from elf_writer import MACHINE, elf_library
 
 from anyhal.runtime import discovery, manifest, versions
-from anyhal.runtime.discovery import Root, discover
+from anyhal.runtime.discovery import Root, discover, hash_of
+from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.stages import STAGES
-from anyhal.runtime.trust import hash_of, writable_by_others
 
 OTHER_MACHINE = 245 - MACHINE
 

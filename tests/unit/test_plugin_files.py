@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anyhal import settings
-from anyhal.runtime import opening, vendor
+from anyhal.runtime import installed, opening, vendor
 from anyhal.runtime.manifest import ManifestError, PluginFiles, VendorLibrary, read_manifest
 
 HEAD = """
@@ -74,7 +74,7 @@ def test_entry_points_give_paths_or_say_why_not(
         Entry("d", "plugin.so"),
     ]
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(vendor.metadata, "entry_points", lambda group: entries)
+    monkeypatch.setattr(installed, "entry_points", lambda group: entries)
     paths, notes = vendor.plugin_paths(PluginFiles("s", VARIABLE, "group"))
     assert paths == [here.resolve()]
     assert len(notes) == 2 and "no module" in notes[0] and "no absolute path" in notes[1]

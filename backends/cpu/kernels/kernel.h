@@ -11,7 +11,7 @@
 
 namespace hal::cpu {
 
-class OneDnn;
+class OneDnnLibrary;
 
 // Functions that every instruction set's files share must not exist as symbols: the linker would
 // keep one copy, possibly one that the processor cannot run.
@@ -69,13 +69,13 @@ struct Plan {
   uint32_t pack_operand;
   uint64_t pack_bytes;
   const char* pack_key;
-  uint32_t accumulate;   // anyhal_accumulate that the caller allows
-  uint32_t accumulated;  // what the kernel makes of it: the same, or strict
-  bool ordered;          // a row's sums may not depend on the other rows
-  bool dots_bf16;        // the processor has dot instructions for bf16
-  bool dots_int8;        // and for 8-bit integers
-  OneDnn* onednn;        // null = absent or switched off
-  void* library_state;   // owned by the library's wrapper, ended by end_library_state
+  uint32_t accumulate;    // anyhal_accumulate that the caller allows
+  uint32_t accumulated;   // what the kernel makes of it: the same, or strict
+  bool ordered;           // a row's sums may not depend on the other rows
+  bool dots_bf16;         // the processor has dot instructions for bf16
+  bool dots_int8;         // and for 8-bit integers
+  OneDnnLibrary* onednn;  // null = not to be asked, as in op_query
+  void* library_state;    // owned by the library's wrapper, ended by end_library_state
   void (*end_library_state)(void* state);
   alignas(16) unsigned char attributes[64];
   alignas(64) unsigned char state[3328];

@@ -15,10 +15,9 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
-from anyhal.runtime.discovery import BackendRecord
+from anyhal.runtime.discovery import BackendRecord, hash_of
 from anyhal.runtime.hardware import cpu_features, pci_ids
 from anyhal.runtime.mapped import copies_of_runtimes
-from anyhal.runtime.trust import hash_of
 
 # Where kernel drivers show their devices.
 NODES = (

@@ -17,6 +17,7 @@ from anyhal.ops import lookup
 from anyhal.ops._record import pack
 from anyhal.ops._spec import OpSpec, TensorSpec, describe
 from anyhal.ops._trace import Call, Trace, Value
+from anyhal.records import record
 from anyhal.routing.facts import (
     DETERMINISM,
     NUMERICS,
@@ -42,7 +43,7 @@ _RELEASE_GIL_ABOVE_NS = 20_000
 _FLOPS_PER_NS, _BYTES_PER_NS = 20.0, 10.0
 
 
-@dataclass(frozen=True)
+@record
 class OperandInfo:
     """An operand as prepare sees it: all that is known before the bytes are."""
 
@@ -57,7 +58,7 @@ OutInfos = tuple[OperandInfo | None, ...]  # None: an output that the call does 
 Aliases = tuple[int | None, ...]  # for each output the input that it exactly is
 
 
-@dataclass(frozen=True)
+@record
 class _Native:
     """One op in the contract's form, ready for query and prepare."""
 

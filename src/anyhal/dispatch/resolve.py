@@ -41,8 +41,6 @@ from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
 from anyhal.routing import policy as routing
-from anyhal.routing import replay
-from anyhal.routing.explain import parse
 from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, copies, device, placement
@@ -68,33 +66,37 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def op(name: str, **preset: Any) -> Callable[[_Function], _Function]:
     """Replaces a documented signature by the native Op object that runs it; to a type checker it
-    stays the signature."""
-    spec = BY_NAME[name]
+    stays the signature. The op's file is read when it is first called or asked for its `spec`."""
 
     def make(function: _Function) -> _Function:
-        free = [a for a in spec.attrs if a.name not in preset]
-        native = _core.Op(
-            function.__name__,
-            len(_ops_made),
-            tuple(a.name for a in spec.inputs),
-            sum(not a.optional for a in spec.inputs),
-            any(a.variadic for a in spec.inputs),
-            spec.aliasing == "required",
-            len(spec.outputs),
-            tuple(_slot(a) for a in free),
-            resolve,
-            coerce,
-        )
-        native.spec, native.preset = spec, preset
+        native = _core.Op(function.__name__, len(_ops_made), _shape, resolve, coerce)
+        native.op, native.preset = name, preset
         native.__name__ = native.__qualname__ = function.__name__
         native.__doc__, native.__module__ = function.__doc__, function.__module__
-        native.__signature__ = inspect.signature(function)
         native.__wrapped__ = function
         _ops_made.append(native)
         arrays.OPS[function.__name__] = native
         return cast("_Function", native)
 
     return make
+
+
+# Computed when asked for: 130 of them would make every import slower.
+_core.Op.spec = property(lambda native: BY_NAME[native.op])
+_core.Op.__signature__ = property(lambda native: inspect.signature(native.__wrapped__))
+
+
+def _shape(native: Any) -> tuple[Any, ...]:
+    """What the native side needs to parse a call of the op."""
+    spec: OpSpec = native.spec
+    return (
+        tuple(a.name for a in spec.inputs),
+        sum(not a.optional for a in spec.inputs),
+        any(a.variadic for a in spec.inputs),
+        spec.aliasing == "required",
+        len(spec.outputs),
+        tuple(_slot(a) for a in spec.attrs if a.name not in native.preset),
+    )
 
 
 def _slot(a: Attr) -> tuple[str, str, Any, int, Any]:
@@ -494,6 +496,8 @@ def explain(text: str) -> Decision:
             f"explain: a {type(text).__name__} is no call; write it as text, such as"
             ' "matmul f32[4,8] f32[8,16]"'
         )
+    from anyhal.routing.explain import parse  # what a program that only computes has no use for
+
     parsed = parse(text)
     where = device.device()
     check_sizes(parsed.spec.name, [s for s in (*parsed.inputs, *parsed.outs) if s is not None])
@@ -534,6 +538,8 @@ def facts(path: str | os.PathLike[str] | None = None, *, calls: Sequence[str] = 
         )
     for call in calls:
         explain(call)
+    from anyhal.routing import replay
+
     data = replay.to_data(device.facts(), recording.calls())
     if path is not None:
         recording.write(path, data)

@@ -5,16 +5,16 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from anyhal.ops._attention import visible_to
 from anyhal.ops._trace import Trace, Value
+from anyhal.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Rows:
     """One call as [B, Hkv, g, T, S]: which pairs take part, their probabilities, and the slope of
     the softcap; as [B, Hkv, g, T, 1]: which rows see anything at all, what a sink takes."""

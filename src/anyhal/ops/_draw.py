@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from anyhal.dtypes import dtype
 from anyhal.ops._checks import FLOATS, FP8
 from anyhal.ops._spec import Shape
 
+if TYPE_CHECKING:
+    from numpy.random import Generator as Rng
+else:
+    Rng = "numpy.random.Generator"  # annotations need no more, and importing it takes a while
+
 # Around the widths of vectors and tiles, and what lies below them.
 EDGES = (0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129)
 ELEMENTS_MAX = 4096
-
-Rng = np.random.Generator
 
 
 def size(rng: Rng, largest: int = 129, smallest: int = 0) -> int:

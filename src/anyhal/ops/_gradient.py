@@ -5,12 +5,12 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from anyhal.ops._spec import TensorSpec
 from anyhal.ops._trace import Trace, Value
+from anyhal.records import record
 
 
 def store(trace: Trace, fn: str, a: Value, b: Value, out: Value) -> None:
@@ -47,7 +47,7 @@ def dense(spec: TensorSpec | None) -> TensorSpec | None:
     return None if spec is None else TensorSpec.dense(spec.dtype, spec.shape)
 
 
-@dataclass(frozen=True)
+@record
 class Normalised:
     """x / root along some axes, and 1 / root as a product of two numbers per row, of which the
     second is a power of two: so neither leaves the range of the dtype."""

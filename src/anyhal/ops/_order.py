@@ -8,7 +8,6 @@ equal elements keep the order of their indices, in both directions.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from anyhal.ops._checks import FLOATS
 from anyhal.ops._oracle import wide
 from anyhal.ops._trace import Trace, Value
+from anyhal.records import record
 
 # Pairs compared at a time: what one temporary of a comparison holds in bytes.
 _PAIRS = 1 << 22
@@ -23,7 +23,7 @@ _PAIRS = 1 << 22
 _BLOCK = 256
 
 
-@dataclass(frozen=True)
+@record
 class _Rows:
     """The axis laid out last. Elements are known by their number in `values`."""
 

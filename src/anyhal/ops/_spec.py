@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from anyhal.dtypes import DType
 from anyhal.errors import InvalidArgumentError
+from anyhal.records import record
 
 REQUIRED: Any = object()  # marks an attribute without a default
 
@@ -28,7 +29,7 @@ def dense_strides(shape: Sequence[int], dtype: DType) -> Shape:
     return tuple(reversed(strides))
 
 
-@dataclass(frozen=True)
+@record
 class TensorSpec:
     """An operand without its bytes: dtype, shape in elements, strides in blocks (elements for
     ordinary dtypes; 0 = broadcast)."""
@@ -114,7 +115,7 @@ def describe(spec: TensorSpec | None) -> str:
     return "absent" if spec is None else f"{spec.dtype.short}{list(spec.shape)}".replace(" ", "")
 
 
-@dataclass(frozen=True)
+@record
 class Arg:
     """One operand. `axes` names its dims with letters; sizes with equal letters must agree."""
 
@@ -127,7 +128,7 @@ class Arg:
     bound: str = ""  # of a further output, where it is not the op's
 
 
-@dataclass(frozen=True)
+@record
 class Attr:
     """One attribute, always given by keyword.
 
@@ -168,7 +169,7 @@ LoweredOuts = tuple[list["TensorSpec | None"], dict[str, Any], Outs]
 Lower = Callable[[Sequence["TensorSpec | None"], Mapping[str, Any], Any], Any]
 
 
-@dataclass(frozen=True)
+@record
 class OpSpec:
     """All that is true of an op on every chip. One per file of `anyhal.ops`."""
 
@@ -268,7 +269,7 @@ ALIASING = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Sample:
     """One judged input: NumPy arrays (`Blocks` for block dtypes) and attributes by keyword. The
     reference is called as reference(*inputs, **attrs); what is not in `attrs` has its default."""
@@ -279,7 +280,7 @@ class Sample:
     out_shape: Shape | None = None  # for ops with `shape_from_out`
 
 
-@dataclass(frozen=True)
+@record
 class Blocks:
     """Block-format bytes of a sample: `data` is uint8, `shape` counts elements."""
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from anyhal.dtypes import DType, dtype
 from anyhal.ops._spec import REQUIRED, TensorSpec
+from anyhal.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Value:
     """A view of operand, temporary or constant number `index`, `offset` bytes into it."""
 
@@ -69,7 +70,7 @@ class Value:
         return Value(self.kind, self.index, TensorSpec.dense(self.spec.dtype, shape), self.offset)
 
 
-@dataclass(frozen=True)
+@record
 class Call:
     """One op of the trace, in public form (before `lower`)."""
 

@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from anyhal.ops._checks import check_dtype
 from anyhal.ops._draw import Rng
 from anyhal.ops._spec import Attr, Shape, TensorSpec, describe
 from anyhal.ops._trace import Trace, Value
+from anyhal.records import record
 
 SPATIAL_MAX = 3
 _LARGEST = 2**31 - 1
@@ -49,7 +49,7 @@ POOL_ATTRS = (
 )
 
 
-@dataclass(frozen=True)
+@record
 class Windows:
     """Where a kernel stands; one number for each spatial axis. Output element o looks at elements
     o * stride - before + dilation * k of the input."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from anyhal.dtypes import dtype
@@ -190,6 +189,8 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
                 few = np.array(ends, np_type)
                 a, b = np.repeat(few, 8), np.tile(few, 8)
             yield Sample(f"{fn} {short}", (a.astype(np_type), b.astype(np_type)), {"fn": fn})
+    import ml_dtypes  # a program that only computes need not wait for it
+
     for short in FLOATS:
         np_type = dtype(short).numpy
         kind: Any = ml_dtypes.finfo(np_type)  # type: ignore[no-untyped-call]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from anyhal.ops._spec import (
     describe,
 )
 from anyhal.ops._trace import Trace, Value
+from anyhal.records import record
 
 NAME = "conv_backward"
 SPATIAL_MAX = 3
@@ -36,7 +36,7 @@ SPATIAL_MAX = 3
 _COLUMNS_MAX = 1 << 22
 
 
-@dataclass(frozen=True)
+@record
 class Windows:
     """One number for each spatial axis: output o meets input o * stride - before + dilation * k."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from anyhal.ops._checks import FLOATS
 from anyhal.ops._draw import Rng, one_of
 from anyhal.ops._spec import Arg, Lowered, OpSpec, Sample, Shape, TensorSpec
 from anyhal.ops._trace import Trace, Value
+from anyhal.records import record
 
 # The spacing of f32 numbers at SPREAD * f is the power of two in (f / sqrt 2, f * sqrt 2]; and
 # y - y * BELOW_ONE is the spacing at y, since the product rounds to the number below y.
@@ -29,7 +29,7 @@ BELOW_ONE = np.float32(1 - 2.0**-24)
 MODULUS = 59
 
 
-@dataclass(frozen=True)
+@record
 class Formula:
     """The numbers of one computing dtype."""
 

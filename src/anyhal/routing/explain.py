@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,6 +14,7 @@ from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import REQUIRED, Attr, OpSpec, Outs, TensorSpec
+from anyhal.records import record
 from anyhal.routing.facts import Candidate, Decision
 
 _TOKEN = re.compile(r"\S*\[[^\]]*\]\S*|\S+")  # a bracket may hold spaces
@@ -23,7 +24,7 @@ _BOOL = {"true": True, "1": True, "false": False, "0": False}
 _SHOW = 'an example is "matmul f32[4,8] f32[8,16]"'
 
 
-@dataclass(frozen=True)
+@record
 class Parsed:
     """An operation from its text: the spec, its operands (None where absent), attribute values, and
     the device that each operand names ("" where it names none)."""

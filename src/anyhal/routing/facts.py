@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
+
+from anyhal.records import record
 
 Form = Literal["fused", "decomposed"]
 Support = Literal["yes", "no", "prepare_knows"]
@@ -22,7 +24,7 @@ DETERMINISM = {"run_to_run": 0, "none": 1, "batch_invariant": 2, "cross_device":
 FALLBACKS: tuple[Fallback, ...] = ("never", "decompose", "any")
 
 
-@dataclass(frozen=True)
+@record
 class DeviceFact:
     """One device as one backend offers it."""
 
@@ -69,7 +71,7 @@ def plain_identity(text: str) -> str:
     return f"{int(found[1], 16):04x}:{found[2]}" if found else text
 
 
-@dataclass(frozen=True)
+@record
 class RefusedBackend:
     """A backend that was found but gave no devices, and the sentence of the stage that refused.
 
@@ -85,7 +87,7 @@ class RefusedBackend:
     hint: str = ""
 
 
-@dataclass(frozen=True)
+@record
 class Facts:
     """All that is known about this process's devices."""
 
@@ -98,7 +100,7 @@ class Facts:
         return next((d for d in self.devices if d.name == name), None)
 
 
-@dataclass(frozen=True)
+@record
 class Want:
     """A layout that a backend needs for one operand; the core copies into it, visibly."""
 
@@ -107,7 +109,7 @@ class Want:
     alignment: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Verdict:
     """A backend's answer about one operation."""
 
@@ -124,7 +126,7 @@ class Verdict:
         return self.support != "no"
 
 
-@dataclass(frozen=True)
+@record
 class OperandFact:
     """One operand: as messages write it, where it is, how much a copy would move."""
 
@@ -133,7 +135,7 @@ class OperandFact:
     nbytes: int = 0
 
 
-@dataclass(frozen=True)
+@record
 class Work:
     """What a call must do at least, from the op's cost model: the same on every device."""
 
@@ -144,7 +146,7 @@ class Work:
         return f"{self.flops:.0f} flops, {self.nbytes:.0f} bytes"
 
 
-@dataclass(frozen=True)
+@record
 class CallFact:
     """The operation that is to run."""
 
@@ -170,7 +172,7 @@ class CallFact:
         return str(replace(self, operands=tuple(placed)))
 
 
-@dataclass(frozen=True)
+@record
 class Candidate:
     """One way to run the call: on a device, whole or as core ops.
 
@@ -193,7 +195,7 @@ class Candidate:
         return sum(costs) if all(costs) else 0
 
 
-@dataclass(frozen=True)
+@record
 class Contract:
     """What the caller allows: per process, scope or call."""
 
@@ -207,7 +209,7 @@ class Contract:
         return device.name in named or device.backend in named or any(map(device.is_called, named))
 
 
-@dataclass(frozen=True)
+@record
 class Copy:
     """Bytes that must move before the op can run."""
 
@@ -218,7 +220,7 @@ class Copy:
     why: Literal["device", "layout"]
 
 
-@dataclass(frozen=True)
+@record
 class Refusal:
     """Why one candidate is not the choice."""
 
@@ -228,7 +230,7 @@ class Refusal:
     sentence: str
 
 
-@dataclass(frozen=True)
+@record
 class Kernel:
     """What one op of the choice is prepared to run."""
 
@@ -238,7 +240,7 @@ class Kernel:
     numerics: str
 
 
-@dataclass(frozen=True)
+@record
 class Decision:
     """Where the call runs, in which form, and why nothing else was taken.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 
 from anyhal.errors import (
@@ -19,6 +19,7 @@ from anyhal.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from anyhal.records import record
 from anyhal.routing.facts import (
     FALLBACKS,
     STATES,
@@ -35,7 +36,7 @@ from anyhal.routing.facts import (
 )
 
 
-@dataclass(frozen=True)
+@record
 class Policy:
     """The preferences, as data."""
 
@@ -53,7 +54,7 @@ DEFAULT = Policy()
 # ------------------------------------------------------------------------------------- names
 
 
-@dataclass(frozen=True)
+@record
 class DeviceName:
     """chip:index as a person writes it; without an index, any device of the chip."""
 
@@ -147,7 +148,7 @@ def _not_here(name: str, facts: Facts, variable: str) -> str:
 # ----------------------------------------------------------------------------------- ranking
 
 
-@dataclass(frozen=True)
+@record
 class Ranked:
     """A device's place in the automatic order; `eligible`: may be chosen without being named."""
 
@@ -278,7 +279,7 @@ def _best_reason(device: DeviceFact, ordered: Sequence[DeviceFact], why_not: dic
 # --------------------------------------------------------------------------------- selection
 
 
-@dataclass(frozen=True)
+@record
 class Selection:
     """The device that a list of names gave, and what was passed over on the way to it."""
 
@@ -358,7 +359,7 @@ def _first_usable(part: str, facts: Facts, policy: Policy) -> tuple[DeviceFact |
 # ---------------------------------------------------------------------------------- decision
 
 
-@dataclass(frozen=True)
+@record
 class Step:
     """Candidates to ask for, in order. Later stages matter only when all earlier ones refuse."""
 

@@ -5,7 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,6 +13,7 @@ from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.ops import lookup
 from anyhal.ops._spec import describe
 from anyhal.printable import printable
+from anyhal.records import record
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import (
     NUMERICS,
@@ -35,7 +36,7 @@ SCHEMA = 1
 Asked = tuple[CallFact, tuple[Candidate, ...]]
 
 
-@dataclass(frozen=True)
+@record
 class Recording:
     """What a facts file holds."""
 

@@ -5,12 +5,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from anyhal import _core
 from anyhal.errors import InvalidArgumentError, typed_calls
+from anyhal.records import record
 from anyhal.routing.facts import DETERMINISM, FALLBACKS, NUMERICS, Contract
 from anyhal.routing.policy import DEFAULT, Policy
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from anyhal.runtime.queue import Queue
 
 
-@dataclass(frozen=True)
+@record
 class Choice:
     """All that a scope says; `None` for the device means the best one found."""
 

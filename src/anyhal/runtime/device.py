@@ -1,9 +1,10 @@
 """Backends loaded, devices opened, and the facts that policy is told.
 SPDX-License-Identifier: Apache-2.0
 
-Nothing is opened at import. The first question about devices loads the backends found, but for
-those that their manifest defers: these wait until somebody names or lists them, or nothing better
-is here. The first array on a device opens it.
+Nothing is opened at import. A choice loads backends by rank until nothing that waits could be
+preferred (docs/adr/0135-load-what-a-choice-needs.md); naming a backend loads it, listing devices
+loads them all. A backend that nobody vouches for is loaded only when it is named or listed. The
+first array on a device opens it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from anyhal.errors import (
     NotFoundError,
     typed_call,
 )
-from anyhal.ops import BY_ID
+from anyhal.ops import NAMES
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import (
+    DEFAULT,
     Selection,
     limit_visible,
     parse_device,
@@ -43,13 +45,13 @@ from anyhal.routing.policy import (
     select,
 )
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, discover
+from anyhal.runtime.discovery import BackendRecord, Discovery, discover, hashed
+from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
 from anyhal.runtime.probe import meet
 from anyhal.runtime.stages import STAGES
-from anyhal.runtime.trust import writable_by_others
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -168,9 +170,8 @@ class Device(Handle):
 def _capability(row: bytes) -> dict[str, Any]:
     op, flags, low, high, rank, accumulate, rounding, determinism, dim = _CAPABILITY.unpack(row)
     bits = low | high << 64
-    spec = BY_ID.get(op)
     return {
-        "op": spec.name if spec else str(op),
+        "op": NAMES.get(op, str(op)),
         "dtypes": [d.short for d in ALL_DTYPES if bits >> d.value & 1],
         "strided": bool(flags & 1),
         "capture_safe": bool(flags & 2),
@@ -183,12 +184,12 @@ def _capability(row: bytes) -> dict[str, Any]:
     }
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Loaded:
     discovery: Discovery
     devices: dict[str, Device]
     refused: list[RefusedBackend]
-    deferred: list[BackendRecord]
+    waiting: list[BackendRecord]  # found and not loaded so far
 
 
 _lock = threading.RLock()
@@ -219,12 +220,11 @@ def _loaded() -> _Loaded:
                 _core.set_thread_count(threads)
             _core.set_debug_pool(settings.DEBUG_POOL.read())
             _core.set_log_level(settings.LOG_LEVELS.index(settings.LOG.read()))
-            found = discover()
+            found = discover(hash_all=False)
             state = _Loaded(found, {}, [], [])
-            meet(r for r in found.backends if not (r.hidden or r.manifest and r.manifest.deferred))
             for record in found.backends:
-                if record.error is None and record.manifest and record.manifest.deferred:
-                    state.deferred.append(record)
+                if record.error is None and not record.hidden:
+                    state.waiting.append(record)
                 elif not record.hidden:
                     _load_found(state, record)
             _state = state
@@ -236,15 +236,47 @@ def found() -> Discovery:
     return _loaded().discovery
 
 
-def _load_deferred(name: str | None = None) -> None:
-    """Loads the deferred backend of that name, or all of them."""
+def _load_waiting(name: str | None = None) -> None:
+    """Loads the backend of that name, if it still waits, or all that wait."""
     state = _loaded()
     with _lock:
-        wanted = [r for r in state.deferred if name in (None, r.name)]
-        meet(wanted)
+        wanted = [r for r in state.waiting if name in (None, r.name)]
+        state.waiting = [r for r in state.waiting if r not in wanted]
+        wanted = [_with_hash(state, record) for record in wanted]
+        meet(wanted)  # strangers, all at once: those that hang do not add up
         for record in wanted:
-            state.deferred.remove(record)
             _load_found(state, record)
+
+
+def _load_preferred(best: DeviceFact | None) -> bool:
+    """Loads the one backend that a choice must know of next; False when no backend that waits can
+    have a device that is preferred to `best`."""
+    state = _loaded()
+    with _lock:
+        able = [r for r in state.waiting if r.state not in DEFAULT.only_if_named]
+        if best is not None:
+            able = [r for r in able if _order(r)[0] >= rank_of(best)]
+        if not able:
+            return False
+        first = max(able, key=_order)
+        state.waiting.remove(first)
+        _load_found(state, first)
+        return True
+
+
+def _order(record: BackendRecord) -> tuple[int, bool]:
+    """By rank; among equals those come last that their manifest defers, as costly to load."""
+    assert record.manifest is not None
+    return record.manifest.rank, not record.manifest.deferred
+
+
+def _with_hash(state: _Loaded, record: BackendRecord) -> BackendRecord:
+    """The record with its library's hash; it takes the place of the one without."""
+    complete = hashed(record)
+    if complete is not record:
+        known = (complete if r is record else r for r in state.discovery.backends)
+        state.discovery = replace(state.discovery, backends=tuple(known))
+    return complete
 
 
 def _load_found(state: _Loaded, record: BackendRecord) -> None:
@@ -262,6 +294,7 @@ def _load(
 ) -> list[Device]:
     """Loads one backend. BackendLoadError has the stages; the failure is kept for policy when it is
     the backend's own."""
+    record = _with_hash(state, record)
     stages = stages_of(record, instance, extra)
     if record.error is not None:
         raise load_error(record.error, stages)
@@ -362,7 +395,7 @@ def load_backend(
         )
     state = _loaded()
     with _lock:
-        _load_deferred(instance)
+        _load_waiting(instance)
         if any(d.fact.backend == instance for d in state.devices.values()):
             raise InvalidArgumentError(
                 f"loading backend {name!r}: the name {instance!r} is taken by a loaded instance;"
@@ -381,7 +414,7 @@ def facts(every: bool = True) -> Facts:
     """All that policy is told about this process's devices; without `every`, of those that were
     asked for so far: enough for a choice that names one of them."""
     if every:
-        _load_deferred()
+        _load_waiting()
     visible = settings.VISIBLE_DEVICES
     names = visible.read()
     for name in names or ():
@@ -429,10 +462,11 @@ def device(name: Device | str | None = None) -> Device:
         chosen = context.current().device
         if chosen is not None:
             return chosen
+        for allowed in context.current().contract.allow_uncertified:
+            _reach(allowed)
         best = _best(facts(every=False))
-        deferred = [r.manifest.rank for r in _loaded().deferred if r.manifest]
-        if deferred and (best is None or max(deferred) >= rank_of(best)):
-            best = _best(facts())
+        while _load_preferred(best):
+            best = _best(facts(every=False))
         if best is not None:
             return _loaded().devices[best.name]
         known = facts()
@@ -509,23 +543,23 @@ def _any_spec() -> str:
 
 
 def _reach(name: str) -> None:
-    """Loads what was deferred, unless the name is that of another device or backend."""
+    """Loads the waiting backend of that name, or all where the name may be a device's identity."""
     state = _loaded()
     with _lock:
         here = [d.fact for d in state.devices.values()]
-        deferred = {record.name for record in state.deferred}
-        others = {record.name for record in state.discovery.backends} - deferred
-        if not deferred or any(name in (d.name, d.backend) or d.is_called(name) for d in here):
+        waiting = {record.name for record in state.waiting}
+        others = {record.name for record in state.discovery.backends} - waiting
+        if not waiting or any(name in (d.name, d.backend) or d.is_called(name) for d in here):
             return
         chip = name.partition(":")[0]
-        if chip in deferred:
-            _load_deferred(chip)
+        if chip in waiting:
+            _load_waiting(chip)
         elif chip not in others:  # an identity, perhaps
-            _load_deferred()
+            _load_waiting()
 
 
 def _show_hidden(spec: object) -> None:
-    """Loads test equipment that is asked for by name, and what was deferred."""
+    """Loads what is asked for by name, also test equipment."""
     if not isinstance(spec, str):
         return  # `select` refuses it with a sentence
     state = _loaded()
@@ -628,11 +662,10 @@ def receipts() -> list[dict[str, Any]]:
     out = []
     for sequence, plan_id, op, status, time_ns in _core.receipts():
         plan = plans.get(plan_id, {})
-        spec = BY_ID.get(op)
         out.append(
             {
                 "sequence": sequence,
-                "op": spec.name if spec else plan.get("op", str(op)),
+                "op": NAMES.get(op) or plan.get("op", str(op)),
                 "call": plan.get("signature", ""),
                 "device": plan.get("device", ""),
                 "backend": plan.get("backend", ""),

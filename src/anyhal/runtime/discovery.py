@@ -14,19 +14,21 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from importlib import metadata
+from functools import lru_cache
 from pathlib import Path
 
-from anyhal import settings
+from anyhal import _core, settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.printable import printable
-from anyhal.runtime import hardware
+from anyhal.records import record
+from anyhal.runtime import hardware, installed
+from anyhal.runtime.discovery_cache import begin, save
 from anyhal.runtime.elf import ElfFile
+from anyhal.runtime.file_rights import Rights
 from anyhal.runtime.library import read_library, symbols_stop, system_stop
 from anyhal.runtime.log import say
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
-from anyhal.runtime.stages import WAITING, Stage, Stages, Stop
-from anyhal.runtime.trust import hash_of, writable_by_others
+from anyhal.runtime.stages import FAILED, WAITING, Stage, Stages, Stop
 from anyhal.runtime.vendor import find_libraries, plugin_paths
 from anyhal.runtime.versions import contract_fits, is_older
 
@@ -34,7 +36,7 @@ ENTRY_POINTS = "anyhal.backends"
 SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
 
 
-@dataclass(frozen=True)
+@record
 class BackendRecord:
     """A backend as found on disk. `error` is the sentence of the first stage that failed."""
 
@@ -60,7 +62,7 @@ class BackendRecord:
         return first.stage if first is not None else ""
 
 
-@dataclass(frozen=True)
+@record
 class Root:
     """A folder that may hold backends, and who named it."""
 
@@ -69,7 +71,7 @@ class Root:
     strict: bool = True  # ownership counts too; not for folders of installed packages
 
 
-@dataclass(frozen=True)
+@record
 class Discovery:
     """All that was found, in search order, and where."""
 
@@ -78,6 +80,7 @@ class Discovery:
     notes: tuple[str, ...] = ()  # places that gave nothing although somebody named them
 
 
+@lru_cache
 def package_folder() -> Path:
     return Path(__file__).resolve().parents[1]
 
@@ -88,9 +91,16 @@ def discover(
     hashes: dict[str, str] | None = None,
     test_script: str | None = None,
     asked: Iterable[str] = (),
+    hash_all: bool = True,
 ) -> Discovery:
-    """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`."""
+    """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`.
+
+    Without `hash_all` no library is read as a whole: one of this build has the hash that the build
+    noted, which opening compares, and a stranger has none until `hashed` gives it.
+    """
     wanted = frozenset(asked)
+    begin()
+    installed.look_again()
     if test_script is None:
         test_script = settings.FAKE.read()
     found: list[BackendRecord] = []
@@ -99,17 +109,35 @@ def discover(
     seen_files: dict[object, Path] = {}
     seen_names: dict[str, Path] = {}
     known_hashes = build_hashes() if hashes is None else hashes
+    rights = Rights()
     for root in list(default_roots()) if roots is None else list(roots):
         searched.append(f"{root.path} ({root.origin})")
         folders, problems = _backend_folders(root)
         notes += problems
         for folder in folders:
-            record = _Walk(folder, root, known_hashes, test_script, seen_files, seen_names).record()
+            walk = _Walk(folder, root, rights, known_hashes, test_script, seen_files, seen_names)
+            walk.hashes_library = hash_all
+            record = walk.record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
             _say_why_it_waits(record)
             found.append(record)
+    save()
     return Discovery(tuple(found), tuple(searched), tuple(notes))
+
+
+def hashed(record: BackendRecord) -> BackendRecord:
+    """The record with the hash of its library as that is now: the probe and the core open these
+    bytes and no others."""
+    if record.sha256 or record.error is not None or record.library is None:
+        return record
+    try:
+        return replace(record, sha256=hash_of(record.library))
+    except OSError as why:
+        file, detail = str(record.library), (why.strerror or str(why)).lower()
+        record.stages.add(Stage("trust", FAILED, file, "unreadable", detail, "repair it"))
+        said = f"backend {record.name} was refused at stage trust: {detail} ({file}); repair it"
+        return replace(record, error=said)
 
 
 def _say_why_it_waits(record: BackendRecord) -> None:
@@ -131,7 +159,7 @@ def default_roots() -> Iterator[Root]:
         for path in settings.BACKEND_PATH.read():
             say("info", f"looking for backends in {path} first ({settings.BACKEND_PATH.name})")
             yield Root(path, settings.BACKEND_PATH.name)
-        for entry in sorted(metadata.entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
+        for entry in installed.entry_points(ENTRY_POINTS):
             yield from _plugin_root(entry)
     yield Root(package_folder() / "backends", "the package itself", strict=False)
 
@@ -146,7 +174,7 @@ def _ignored() -> list[str]:
     return [f"{said}; run it without set-uid, set-gid and file capabilities to use them"]
 
 
-def _plugin_root(entry: metadata.EntryPoint) -> Iterator[Root]:
+def _plugin_root(entry: installed.EntryPoint) -> Iterator[Root]:
     """The folder that a plugin's entry point names; a plugin that fails costs only itself."""
     try:
         value = entry.load()
@@ -179,14 +207,15 @@ def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:
     try:
         if _holds_manifest(root.path):
             return [root.path], []
-        entries = sorted(root.path.iterdir())
+        names = sorted(os.listdir(root.path))
     except OSError as why:
         return [], [note(root.path, why.strerror or str(why), "correct the path or its rights")]
     folders: list[Path] = []
     notes: list[str] = []
-    for entry in entries:
+    for name in names:
+        entry = root.path / name
         try:
-            entry.stat()  # a link that leads nowhere, or round in a circle
+            os.stat(entry)  # a link that leads nowhere, or round in a circle
             if _holds_manifest(entry):
                 folders.append(entry)
         except OSError as why:
@@ -201,17 +230,18 @@ def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:
 def _holds_manifest(folder: Path) -> bool:
     """Whether a manifest lies there; OSError where that cannot be known."""
     try:
-        return stat.S_ISREG((folder / FILE_NAME).stat().st_mode)
+        return stat.S_ISREG(os.stat(f"{folder}/{FILE_NAME}").st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Walk:
     """One backend on its way through the stages."""
 
     folder: Path
     root: Root
+    rights: Rights
     hashes: dict[str, str]
     test_script: str | None
     seen_files: dict[object, Path]  # by inode, and by build id
@@ -227,6 +257,7 @@ class _Walk:
     first: list[str] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    hashes_library: bool = True
 
     def record(self) -> BackendRecord:
         steps: tuple[tuple[str, Callable[[], Stop | None]], ...] = (
@@ -277,14 +308,14 @@ class _Walk:
     # Each stage answers None, or why the backend stops there.
 
     def _found(self) -> Stop | None:
-        given, self.folder = self.folder, self.folder.resolve(strict=True)
+        given, self.folder = self.folder, Path(self.rights.resolved(self.folder))
         try:
             str(self.folder).encode("utf-8")
         except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
             why = "its path is not UTF-8, and so cannot be handed to the core"
             return Stop("unreadable", printable(str(self.folder)), why, "rename the folder")
         for path in (given, self.folder / FILE_NAME):
-            writer = writable_by_others(path, self.root.strict)
+            writer = self.rights.writable_by_others(path, self.root.strict)
             if not writer:
                 continue
             hint = "take that right away (chmod go-w) or move the folder"
@@ -336,7 +367,7 @@ class _Walk:
 
     def _trust(self) -> Stop | None:
         assert self.library is not None
-        library = self.library.resolve(strict=True)
+        library = Path(self.rights.resolved(self.library))
         info = library.stat()
         builds = [f"build id {self.elf.build_id}"] if self.elf and self.elf.build_id else []
         for mark in ((info.st_dev, info.st_ino), *builds):
@@ -345,7 +376,7 @@ class _Walk:
                 same = "same build" if isinstance(mark, str) else "same file"
                 reason = f"it is the {same} as {first}"
                 return Stop("duplicate", str(library), reason, "remove one of the two")
-        writer = writable_by_others(self.library, self.root.strict)
+        writer = self.rights.writable_by_others(self.library, self.root.strict)
         if writer:
             hint = "take that right away (chmod go-w)"
             return Stop("untrusted", str(library), writer, hint)
@@ -353,7 +384,8 @@ class _Walk:
         if stop is not None:
             return stop
         self.library = library
-        self.sha256 = hash_of(library)
+        if self.hashes_library:
+            self.sha256 = hash_of(library)
         stop = self._against_build(library)
         if stop is None:
             self.seen_files |= dict.fromkeys(((info.st_dev, info.st_ino), *builds), library)
@@ -368,6 +400,7 @@ class _Walk:
         expected = self.hashes.get(key)
         if expected is None:
             return None
+        self.sha256 = self.sha256 or expected
         if expected != self.sha256:
             reason = (
                 f"its hash {self.sha256[:16]} is not the build's {expected[:16]}: it was changed"
@@ -410,6 +443,12 @@ class _Walk:
             self.given[self.manifest.opens.setting] = os.pathsep.join(map(str, paths))
             self.notes += notes
         return stop
+
+
+def hash_of(path: Path) -> str:
+    with path.open("rb", buffering=0) as stream:
+        digest: str = _core.sha256_of_file(stream.fileno())
+    return digest
 
 
 @typed_call("get_include")

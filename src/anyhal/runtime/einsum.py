@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from anyhal.runtime import array as arrays
 from anyhal.runtime import views
 
 DTYPES = ("f32", "f16", "bf16", "f64", "i32", "i64")
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _FIRST_OF_ELLIPSIS = 0x100  # axes that `...` stands for get letters from here on
 
 
@@ -162,7 +162,7 @@ def _parse(subscripts: str, operands: Sequence[Any]) -> tuple[list[str], str]:
         )
     for part in [*parts, output]:
         letters = part.replace("...", "", 1)
-        if set(letters) - set(string.ascii_letters):
+        if set(letters) - _LETTERS:
             raise refuse(f"{part!r} is not made of letters and one ...", "use a-z and A-Z")
     _check_dtypes(operands)
     most = 0

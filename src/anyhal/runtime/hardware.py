@@ -4,7 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import platform
+import os
 import re
 from functools import lru_cache
 from glob import glob
@@ -21,7 +21,7 @@ _MODALIAS = re.compile(r"pci:v0000([0-9A-F]{4})d0000([0-9A-F]{4})")
 
 def misfit(wanted: Hardware, file: str) -> Stop | None:
     """Why a backend with this manifest `file` has nothing to do here, or None."""
-    here = platform.machine()
+    here = os.uname().machine
     if wanted.machine and here not in wanted.machine:
         why = f"it is for {', '.join(wanted.machine)}, this machine is {here}"
         return Stop("other_machine", file, why, "install the build for this machine")

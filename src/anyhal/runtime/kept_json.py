@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.small_file import read_small_file
-from anyhal.runtime.trust import writable_by_others
 
 
 def read_kept(path: Path, most_bytes: int) -> Any:

@@ -5,14 +5,14 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from anyhal import _core
-from anyhal.runtime.elf import ElfError, ElfFile, c_library_refusal, read_elf
+from anyhal.runtime.elf import ElfError, ElfFile, c_library_refusal
+from anyhal.runtime.elf_cache import elf_of
 from anyhal.runtime.stages import Stop
 from anyhal.runtime.vendor import origin_folders
 
@@ -28,12 +28,12 @@ _MOST_NEEDED = 256  # libraries that are followed
 def read_library(library: Path) -> ElfFile | Stop:
     """The file as it describes itself, or why it is no library for this machine."""
     try:
-        elf = read_elf(library)
+        elf = elf_of(library)
     except ElfError as why:
         code = {"truncated": "cut_off", "not_elf": "not_elf"}.get(why.code, "malformed")
         detail = "it is not an ELF library" if why.code == "not_elf" else str(why)
         return Stop(code, str(library), detail, _AGAIN)
-    here = platform.machine()
+    here = os.uname().machine
     if elf.machine != here:
         detail = f"it is built for {elf.machine}, this machine is {here}"
         return Stop("other_machine", str(library), detail, "install the build for this machine")
@@ -86,7 +86,7 @@ def unresolved(elf: ElfFile, library: Path) -> Iterator[tuple[str, str, list[str
                 if near not in seen:
                     seen.add(near)
                     try:
-                        waiting.append((read_elf(near, exports=False), near))
+                        waiting.append((elf_of(near, exports=False), near))
                     except (OSError, ElfError):
                         continue  # the system's loader says what is wrong with it
                 continue
@@ -104,6 +104,7 @@ def _own_folders(elf: ElfFile, file: Path) -> list[str]:
     return [*origin_folders(search, str(file.parent)), *plain, *(f for f in given if f[:1] == "/")]
 
 
+@lru_cache(maxsize=1024)
 def _system_has(name: str) -> bool:
     if name.encode() + b"\0" in _loader_cache():
         return True
@@ -121,7 +122,7 @@ def _loader_cache() -> bytes:
 
 @lru_cache(maxsize=1)
 def _system_folders() -> tuple[str, ...]:
-    triplet = f"{platform.machine()}-linux-gnu"
+    triplet = f"{os.uname().machine}-linux-gnu"
     own = (f"{sys.base_exec_prefix}/lib",)  # what the interpreter's own run path often names
     return (f"/lib/{triplet}", f"/usr/lib/{triplet}", *_SYSTEM, *own)
 

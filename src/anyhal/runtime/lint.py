@@ -10,10 +10,10 @@ from pathlib import Path
 
 from anyhal.runtime import elf as reader
 from anyhal.runtime.elf import ElfFile
+from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.library import read_library, symbols_stop, system_stop
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.stages import Stop
-from anyhal.runtime.trust import writable_by_others
 from anyhal.runtime.versions import contract_fits
 
 OLDEST_GLIBC = (2, 28)  # of the platforms that anyhal is for

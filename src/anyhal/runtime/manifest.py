@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import errno
 import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from anyhal.records import record
+from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.small_file import read_small_file
 from anyhal.runtime.versions import is_contract, is_range
 
@@ -26,7 +26,7 @@ class ManifestError(ValueError):
     """What is wrong with a manifest, and what to write instead."""
 
 
-@dataclass(frozen=True)
+@record
 class VendorLibrary:
     """A vendor's library, carried by an installed distribution or lying in one of the `roots`; its
     path becomes an instance setting.
@@ -45,7 +45,7 @@ class VendorLibrary:
     missing: str = ""  # the sentence to show when it is not there
 
 
-@dataclass(frozen=True)
+@record
 class PluginFiles:
     """Files of others that the backend opens; their paths, separated by ":", become a setting."""
 
@@ -55,7 +55,7 @@ class PluginFiles:
     packages: tuple[VendorLibrary, ...] = ()  # distributions known to carry one
 
 
-@dataclass(frozen=True)
+@record
 class Driver:
     """The oldest driver that will do, and the file that tells its version before it is opened."""
 
@@ -63,7 +63,7 @@ class Driver:
     least: str
 
 
-@dataclass(frozen=True)
+@record
 class Hardware:
     """What must be on a machine before the backend is opened there; empty asks for nothing."""
 
@@ -74,7 +74,7 @@ class Hardware:
     driver: Driver | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Manifest:
     """One row of text per field of backend.toml."""
 
@@ -87,7 +87,7 @@ class Manifest:
     rank: int = 0
     own_threads: bool = False
     test_equipment: bool = False
-    deferred: bool = False  # loaded when it is named, listed, or the only one left
+    deferred: bool = False  # costly to load: the last of its rank to be asked
     floor: str = ""  # the oldest contract that it runs on, where `abi` alone does not say it
     hardware: Hardware = Hardware()
     libraries: tuple[VendorLibrary, ...] = ()
@@ -152,16 +152,7 @@ _LIBRARY_KEYS: dict[str, type] = {
 
 def read_manifest(path: Path) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
-    try:
-        raw = read_small_file(path, MAX_BYTES)
-    except OSError as why:
-        if why.errno != errno.EFBIG:
-            raise
-        raise ManifestError(f"{why.strerror}; a manifest is a page of text") from None
-    try:
-        data = tomllib.loads(raw.decode("utf-8"))
-    except (ValueError, RecursionError) as why:  # numbers and tables without end among them
-        raise ManifestError(f"it is not TOML ({why}); write it as the guide shows") from None
+    data = dict(remember(str(path), stamp_of([path]), "toml", lambda: _parsed(path)))
     _check(data, _KEYS, tuple(k for k in _REQUIRED if k != "library" or "python" not in data), "")
     if "python" in data:
         _check_python(data)
@@ -203,6 +194,21 @@ def _check_python(data: dict[str, Any]) -> None:
             " file beside this manifest, without a folder"
         )
     data["library"] = data["python"]
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    import tomllib  # what is remembered needs no parser
+
+    try:
+        raw = read_small_file(path, MAX_BYTES)
+    except OSError as why:
+        if why.errno != errno.EFBIG:
+            raise
+        raise ManifestError(f"{why.strerror}; a manifest is a page of text") from None
+    try:
+        return tomllib.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as why:  # numbers and tables without end among them
+        raise ManifestError(f"it is not TOML ({why}); write it as the guide shows") from None
 
 
 def _check(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from difflib import get_close_matches
-from importlib.util import find_spec
 from typing import NoReturn
 
 # What others call it, where the nearest spelling would be another function.
@@ -25,6 +24,8 @@ def __getattr__(name: str) -> NoReturn:
     said = f"module 'anyhal' has no attribute {name!r}"
     if name.startswith("_"):
         raise AttributeError(said)  # asked for by protocols, not by people
+    from importlib.util import find_spec  # an import that misses nothing need not wait for it
+
     if name.isidentifier() and find_spec(f"anyhal.{name}") is not None:
         raise AttributeError(f"{said} yet: it is a module; write `import anyhal.{name}`")
     known = sys.modules["anyhal"].__all__

@@ -25,7 +25,6 @@ from anyhal.printable import printable
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord, package_folder
 from anyhal.runtime.kept_json import read_kept, write_kept
 
-
 _FORM = 1  # of what is kept
 _MOST_BYTES = 1 << 20
 _MEMORY_BYTES = 4 << 30

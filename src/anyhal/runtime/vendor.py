@@ -10,14 +10,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
 from anyhal import settings
-from anyhal.runtime.elf import ElfError, read_elf
+from anyhal.records import record
+from anyhal.runtime import installed
+from anyhal.runtime.elf import ElfError
+from anyhal.runtime.elf_cache import elf_of
+from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.manifest import PluginFiles, VendorLibrary
 from anyhal.runtime.stages import Stop
-from anyhal.runtime.trust import writable_by_others
 from anyhal.runtime.versions import version_matches
 
 
@@ -54,7 +56,7 @@ def find_libraries(rows: Sequence[VendorLibrary]) -> Found:
     return found
 
 
-@dataclass(frozen=True)
+@record
 class _Lack:
     """Why a stack was not taken."""
 
@@ -122,7 +124,7 @@ def _why(row: VendorLibrary, places: list[_Place]) -> str:
     return "; ".join(asked)
 
 
-@dataclass(frozen=True)
+@record
 class _Place:
     """One place where a row's file may lie."""
 
@@ -149,7 +151,7 @@ def _places(row: VendorLibrary) -> Iterator[_Place]:
 
 def _home_of(package: str) -> str:
     """The folder that a distribution was installed into."""
-    return os.path.realpath(str(metadata.distribution(package).locate_file("")))
+    return installed.home_of(package)
 
 
 def needed_first(paths: Iterable[str]) -> list[str]:
@@ -175,7 +177,7 @@ _DEEPEST = 16  # libraries that need each other in a circle end there
 def companions(path: str) -> list[str]:
     """The files that a library needs and that lie with it."""
     try:
-        elf = read_elf(path, exports=False)
+        elf = elf_of(path, exports=False)
     except (OSError, ElfError):
         return []
     folder = os.path.dirname(path)
@@ -201,19 +203,14 @@ def origin_folders(search: str, folder: str) -> list[str]:
 
 def locate_library(wanted: VendorLibrary) -> tuple[Path | None, str]:
     """The library's path, or None and why: not installed, wrong version, file absent."""
-    try:
-        distribution = metadata.distribution(wanted.package)
-    except metadata.PackageNotFoundError:
+    version, path = installed.file_of(wanted.package, wanted.file)
+    if not version:
         return None, f"{wanted.package} is not installed"
-    version = distribution.version
     if wanted.versions and not version_matches(version, wanted.versions):
         return None, f"{wanted.package} {version} is installed, {wanted.versions} is needed"
-    for entry in distribution.files or ():
-        if entry.name == wanted.file:
-            path = Path(str(distribution.locate_file(entry))).resolve()
-            if path.is_file():
-                return path, ""
-    return None, f"{wanted.package} {version} has no file {wanted.file}"
+    if not path:
+        return None, f"{wanted.package} {version} has no file {wanted.file}"
+    return Path(path), ""
 
 
 def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
@@ -229,7 +226,7 @@ def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
         return once, [f"{name} names {p} more than once; it is opened once" for p in twice]
     found: list[Path] = []
     notes: list[str] = []
-    for entry in sorted(metadata.entry_points(group=wanted.entry_points), key=lambda e: e.name):
+    for entry in installed.entry_points(wanted.entry_points):
         try:
             value = entry.load()
             path = Path(value() if callable(value) else value)

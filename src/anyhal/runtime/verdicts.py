@@ -3,23 +3,24 @@ SPDX-License-Identifier: Apache-2.0
 
 One file per library and settings. A cell is an op with a main dtype, and with numerics where they
 are not the strict ones; its key carries the hash of the op's file, so that a changed op is tested
-again. `dispatch/selftest.py` judges; `registry.py` tells programs without Python.
+again. `dispatch/known_answers.py` judges; `registry.py` tells programs without Python.
 """
 
 from __future__ import annotations
 
-import hashlib
-import inspect
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from anyhal import _core
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import HalError
 from anyhal.ops import lookup
 from anyhal.ops._spec import OpSpec
 from anyhal.printable import printable
+from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.kept_json import read_kept, write_kept
 from anyhal.settings import cache_folder
 
@@ -28,7 +29,7 @@ _MOST_BYTES = 16 << 20  # a cell takes a hundred bytes, and a device has some th
 
 def fingerprint_of(sha256: str, given: Mapping[str, str]) -> str:
     """Of a library and its settings."""
-    return hashlib.sha256(f"{sha256} {sorted(given.items())}".encode()).hexdigest()
+    return _core.sha256(f"{sha256} {sorted(given.items())}".encode())
 
 
 def cell_of(main: DType, words: Sequence[int]) -> str:
@@ -75,15 +76,21 @@ def _path(fingerprint: str) -> Path:
 
 def _op_hash(spec: OpSpec) -> str:
     """Of the op's file and of all that its answers are judged with."""
-    own = inspect.getsource(sys.modules[spec.samples.__module__])
-    return hashlib.sha256((_shared_hash() + own).encode()).hexdigest()[:16]
+    file = sys.modules[spec.samples.__module__].__file__
+    assert file is not None
+    return _core.sha256(_shared_hash().encode() + Path(file).read_bytes())[:16]
 
 
 @lru_cache
 def _shared_hash() -> str:
     package = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    shared = [*(package / "ops").glob("_*.py"), *(package / "conformance").glob("*.py")]
-    for path in sorted([*shared, package / "dispatch" / "selftest.py"]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    ops, judges = f"{package}/ops", f"{package}/conformance"
+    files = [f"{ops}/{n}" for n in sorted(os.listdir(ops)) if n[0] == "_" and n.endswith(".py")]
+    files += [f"{judges}/{n}" for n in sorted(os.listdir(judges)) if n.endswith(".py")]
+    files.append(f"{package}/dispatch/known_answers.py")
+
+    def of_files() -> str:
+        return _core.sha256(b"".join(Path(file).read_bytes() for file in files))
+
+    names = "|".join(files)
+    return remember("known answers", stamp_of(files, names), "sha256", of_files)

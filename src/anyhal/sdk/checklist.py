@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anyhal import _core
-from anyhal.dispatch.selftest import NoAnswerError, chosen, judge
+from anyhal.dispatch.known_answers import NoAnswerError, chosen, judge
 from anyhal.dtypes import ALL, DType, dtype
 from anyhal.errors import HalError, UnsupportedError
 from anyhal.ops import BY_NAME

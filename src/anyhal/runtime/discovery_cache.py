@@ -1,0 +1,172 @@
+"""What was worked out from files, kept for the next process as long as those files stay the same.
+SPDX-License-Identifier: Apache-2.0
+
+One file in the cache folder: a checksum, then JSON. A row has a key, the stamp of its files, and
+answers to questions about them: a manifest as parsed, the entry points of installed packages. An
+answer is used only while the stamp is what it was. The file is read only where nobody else can
+write it; a damaged one is ignored and written anew; one that cannot be written costs only time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from anyhal.records import record
+from anyhal.runtime.file_rights import Rights
+from anyhal.runtime.small_file import read_small_file
+from anyhal.settings import cache_folder
+
+FILE_NAME = "discovery.json"
+_FORM = "anyhal-discovery 1"
+_MOST_BYTES = 8 << 20
+_MOST_ROWS = 4096  # a row takes about a kilobyte
+# A file that changed so shortly before it was read may change once more within one tick of the file
+# system's clock, with the same stamp.
+_SETTLED_NS = 2 * 10**9
+
+_Answer = TypeVar("_Answer")
+
+
+@record
+class Stamp:
+    """What some files were when they were looked at."""
+
+    text: str
+    newest_ns: int  # the last change of any of them
+
+
+def stamp_of(paths: Iterable[str | os.PathLike[str]], given: str = "") -> Stamp:
+    """Of the files and folders themselves, not of what lies in a folder. Taken before the files are
+    read. `given` is whatever else the answers depend on."""
+    seen, newest = [given], 0
+    for path in paths:
+        try:
+            i = os.stat(path)
+        except OSError:
+            seen.append("-")
+            continue
+        seen.append(f"{i.st_dev} {i.st_ino} {i.st_size} {i.st_mtime_ns} {i.st_ctime_ns}")
+        newest = max(newest, i.st_mtime_ns, i.st_ctime_ns)
+    return Stamp("|".join(seen), newest)
+
+
+class _Kept:
+    """The file's rows as this process read them and added to them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: dict[str, tuple[str, dict[str, Any]]] = _read(path)
+        self.used: set[str] = set()
+        self.changed = False
+
+
+_kept: _Kept | None = None
+_lock = threading.RLock()
+
+
+def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer]) -> _Answer:
+    """The answer kept under `key` for files of that stamp, else what `answer` gives now.
+
+    Answers are what JSON holds: text, numbers, lists, dicts with text keys; others are not kept. A
+    question whose answer changes its form needs another name.
+    """
+    with _lock:
+        kept = _of_now()
+        kept.used.add(key)
+        text, answers = kept.rows.get(key, ("", {}))
+        if text == stamp.text and question in answers:
+            found: _Answer = answers[question]
+            return found
+    made = answer()
+    if time.time_ns() - stamp.newest_ns < _SETTLED_NS or not _is_json(made):
+        return made
+    with _lock:
+        text, answers = kept.rows.get(key, ("", {}))
+        kept.rows[key] = (stamp.text, {**(answers if text == stamp.text else {}), question: made})
+        kept.changed = True
+    return made
+
+
+def _is_json(made: object) -> bool:
+    try:
+        json.dumps(made)
+    except (TypeError, ValueError):  # a date of TOML; NaN would be none either, and comes back
+        return False
+    return True
+
+
+def begin() -> None:
+    """Takes the file of the cache folder as it is named now; discovery starts with it."""
+    global _kept
+    with _lock:
+        path = cache_folder() / FILE_NAME
+        if _kept is None or _kept.path != path:
+            _kept = _Kept(path)
+
+
+def save() -> None:
+    """Writes what was added, whole, and renamed into place; nothing when nothing was."""
+    with _lock:
+        kept = _of_now()
+        if not kept.changed:
+            return
+        kept.changed = False
+        _write(kept.path, _bounded(kept))
+
+
+def _of_now() -> _Kept:
+    if _kept is None:
+        begin()
+    assert _kept is not None
+    return _kept
+
+
+def _read(path: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    rights = Rights()
+    try:
+        if rights.writable_by_others(path.parent) or rights.writable_by_others(path):
+            return {}  # somebody else may have answered
+        head, _, text = read_small_file(path, _MOST_BYTES).partition(b"\n")
+        rows = json.loads(text) if head == _head(text) else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return {key: (stamp, answers) for key, (stamp, answers) in rows.items()}
+
+
+def _head(text: bytes) -> bytes:
+    """The first line: what follows is whole, and of the form that this version writes."""
+    return f"{_FORM} {zlib.crc32(text):08x}".encode()
+
+
+def _bounded(kept: _Kept) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The rows that this process used, and of the others as many as there is room for."""
+    if len(kept.rows) <= _MOST_ROWS:
+        return kept.rows
+    mine = {key: row for key, row in kept.rows.items() if key in kept.used}
+    others = {key: row for key, row in kept.rows.items() if key not in kept.used}
+    both = list((mine | others).items())
+    return dict(both[:_MOST_ROWS])
+
+
+def _write(path: Path, rows: dict[str, tuple[str, dict[str, Any]]]) -> None:
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        text = json.dumps(rows).encode()
+        if len(text) > _MOST_BYTES - 64:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_head(text) + b"\n" + text)
+        os.replace(part, path)
+    except (OSError, ValueError):  # ValueError: a name with NUL
+        with suppress(OSError, ValueError):
+            part.unlink()

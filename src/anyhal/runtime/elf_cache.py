@@ -1,0 +1,30 @@
+"""What library files say of themselves, read once for as long as they stay the same.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Any
+
+from anyhal.runtime.discovery_cache import remember, stamp_of
+from anyhal.runtime.elf import ElfError, ElfFile, VersionNeed, read_elf
+
+
+def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
+    """As `read_elf`, with its errors."""
+
+    def look() -> dict[str, Any]:
+        try:
+            return asdict(read_elf(os.fspath(path), exports=exports))
+        except ElfError as why:
+            return {"code": why.code, "sentence": str(why)}
+
+    question = "elf" if exports else "elf without exports"
+    said = dict(remember(os.fspath(path), stamp_of([path]), question, look))
+    if "code" in said:
+        raise ElfError(said["code"], said["sentence"])
+    said["versions"] = tuple(VersionNeed(**row) for row in said["versions"])
+    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
+    return ElfFile(**made)
