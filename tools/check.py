@@ -91,7 +91,7 @@ def check_symbols(fix: bool) -> list[str]:
 def check_generated(fix: bool) -> list[str]:
     flag = [] if fix else ["--check"]
     found = []
-    for name in ("generate", "contract", "environment", "command_page", "python_page"):
+    for name in ("generate", "abi_files", "environment", "command_page", "python_page"):
         found += run([sys.executable, f"tools/{name}.py", *flag])
     return found
 

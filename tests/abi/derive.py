@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import contract
+import abi_files
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (ROOT / "include/anyhal/backend.h").read_text()
@@ -128,5 +128,5 @@ def write(folder: Path, text: str) -> Path:
     inside.mkdir(parents=True)
     (inside / "backend.h").write_text(text)
     shutil.copy(ROOT / "include/anyhal/ops.h", inside)
-    (inside / "fingerprints.h").write_text(contract.fingerprints(inside / "backend.h"))
+    (inside / "fingerprints.h").write_text(abi_files.fingerprints(inside / "backend.h"))
     return folder
