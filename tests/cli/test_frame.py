@@ -65,7 +65,7 @@ def test_help_shows_values_only_of_options_that_take_one(command: list[str]) -> 
 def test_one_command_does_not_import_the_others() -> None:
     code = (
         "import sys; from anyhal import cli; cli._app(['devices']);"
-        "print([c for c in cli.COMMANDS if f'anyhal.cli.{c}' in sys.modules])"
+        "print([c for c in cli.COMMANDS if f'anyhal.cli.{cli.file_of(c)}' in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['devices']"
@@ -251,7 +251,8 @@ def text_options() -> list[tuple[str, str]]:
     """Every option of every command that takes a text."""
     found = []
     for name in cli.COMMANDS:
-        function = getattr(import_module(f"anyhal.cli.{name}"), name)
+        file = cli.file_of(name)
+        function = getattr(import_module(f"anyhal.cli.{file}"), file)
         for parameter, hint in get_type_hints(function, include_extras=True).items():
             kind, *about = get_args(hint) or (hint,)
             is_option = any(type(each).__name__ == "OptionInfo" for each in about)
@@ -270,6 +271,7 @@ def test_an_empty_option_is_refused_and_not_taken_for_none(
     command: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     operands = {"explain": ["softmax f32[4]"], "run": ["model", "prompt"]}
+    operands["new-backend"] = ["fresh"]
     status = cli._run([command, *operands.get(command, []), option, value])
     said = capsys.readouterr()
     assert (status, said.out) == (1, "")
