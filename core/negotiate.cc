@@ -54,7 +54,8 @@ void take_slot(const Instance& in, anyhal_status (*&slot)(A...), const char* nam
     refuse("fingerprint", ANYHAL_STATUS_ABI_MISMATCH, in,
            std::string("its table lacks the required slot ") + name +
                (need == UNLESS_SYNCHRONOUS ? " (it is not SYNCHRONOUS)" : "") +
-               "; fill it and rebuild");
+               "; fill it and rebuild",
+           "slot_missing");
   slot = [](A...) -> anyhal_status { return ANYHAL_STATUS_UNSUPPORTED; };
 }
 

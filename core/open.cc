@@ -103,7 +103,6 @@ Instance* load_trusted(const Trusted& library, const std::string& name,
   try {
     open_first(library.first);
   } catch (const NotOpened& e) {
-    std::fesetenv(&floating);
     const bool untrusted = e.why == NotOpened::kUntrusted;
     refuse(library, name, "dependencies", ANYHAL_STATUS_NOT_FOUND,
            untrusted ? "untrusted" : "missing_library", e.text + "; install it again");

@@ -63,7 +63,10 @@ CODES = {
     # entry
     "no_entry": "the library does not export the entry function of the contract",
     # fingerprint
-    "bad_table": "its function table lacks a required slot, or its layout is not the contract's",
+    "bad_table": "its function table has a size or flags that no table has, or there is none",
+    "slot_missing": "its function table lacks a slot that every backend fills",
+    "no_fingerprint": "its reply does not say with what layout it was built",
+    "layout_differs": "a record or slot lies otherwise than in this core's contract",
     # init
     "init_failed": "the backend did not start, for a reason of its own",
     "driver_absent": "the backend found no driver or library of its vendor",
