@@ -60,7 +60,8 @@ void set_python_error(const Error& e) noexcept {
     attribute("status", status_name(e.status));
     if (*e.code) attribute("reason", e.code);
   }
-  if (e.status == ANYHAL_STATUS_UNSUPPORTED) attribute("reason", reason_name(e.reason));
+  if (e.stage.empty() && e.status == ANYHAL_STATUS_UNSUPPORTED)
+    attribute("reason", reason_name(e.reason));
   PyErr_SetObject(type, exc);
   Py_DECREF(exc);
 }

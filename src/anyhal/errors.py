@@ -124,9 +124,9 @@ class CancelledError(HalError, RuntimeError):
 
 class BackendLoadError(HalError, ImportError):
     """A backend could not be loaded. `stage` is the loader stage that refused, `path` its file,
-    `reason` a code of runtime/stages.py, `hint` what to do; `stages` are all twelve."""
+    `reason` a code of runtime/stages.py (`code` says it too), `hint` what to do; `stages` are all
+    twelve."""
 
-    code = "abi_mismatch"
     status = "abi_mismatch"  # what the backend itself answered, where it got as far
 
     def __init__(
@@ -138,6 +138,10 @@ class BackendLoadError(HalError, ImportError):
         self.reason = reason
         self.hint = hint
         self.stages: tuple[Any, ...] = ()
+
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        return self.reason or self.status
 
 
 class InternalError(HalError, RuntimeError):
