@@ -28,7 +28,7 @@ with tempfile.TemporaryDirectory() as folder:
     source, library = Path(folder, "scale.c"), Path(folder, "scale.so")
     source.write_text(SOURCE)
     subprocess.run(["gcc", "-shared", "-fPIC", "-O2", source, "-o", library], check=True)
-    module = hal.load_module(library, on="cpu")
+    module = hal.load_module(library, device="cpu")
 scale = module.kernel("scale", ["in f32", "out f32", "f32", "i64"])
 
 with hal.use(device="cpu"):

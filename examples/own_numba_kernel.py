@@ -27,7 +27,7 @@ def mandelbrot(arrays, values, part, parts):
     return 0
 
 
-kernel = hal.load_module(mandelbrot, on="cpu").kernel(
+kernel = hal.load_module(mandelbrot, device="cpu").kernel(
     "mandelbrot", ["in f32", "in f32", "out i32", "i64", "i64"]
 )
 with hal.use(device="cpu"):

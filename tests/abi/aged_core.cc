@@ -17,6 +17,7 @@ inline void give_services(Instance& in) {
 }
 }  // namespace hal
 
+#include "core/answers.cc"
 #include "core/error.cc"
 #include "core/executor.cc"
 #include "core/fingerprints.cc"

@@ -128,5 +128,6 @@ def write(folder: Path, text: str) -> Path:
     inside.mkdir(parents=True)
     (inside / "backend.h").write_text(text)
     shutil.copy(ROOT / "include/anyhal/ops.h", inside)
+    shutil.copytree(ROOT / "include/anyhal/sdk", inside / "sdk")  # extensions that the core knows
     (inside / "fingerprints.h").write_text(abi_files.fingerprints(inside / "backend.h"))
     return folder

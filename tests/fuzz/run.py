@@ -30,8 +30,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CORPUS = HERE / "corpus"
 NATIVE = ("handshake", "plan", "registry")
-PYTHON = ("gguf", "manifest")
-MOST_BYTES = {"gguf": 4096, "handshake": 4096, "manifest": 2048, "plan": 2048, "registry": 2048}
+PYTHON = ("manifest", "model_file")
+MOST_BYTES = {"handshake": 4096, "manifest": 2048, "model_file": 4096, "plan": 2048, "registry": 2048}
 # Statuses come from C, where an enum holds any number.
 SANITISERS = ("-fsanitize=fuzzer-no-link,address,undefined", "-fno-sanitize=enum")
 _COUNTS = re.compile(r"^#(\d+)\s+DONE\s+cov: (\d+).* corp: (\d+)/", re.MULTILINE)

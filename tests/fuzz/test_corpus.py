@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 HERE = Path(__file__).resolve().parent
-TARGETS = ("gguf", "manifest")
+TARGETS = ("manifest", "model_file")
 
 
 @pytest.fixture(params=TARGETS)

@@ -11,7 +11,7 @@ from importlib import import_module
 import atheris
 
 TARGET = sys.argv.pop(1)
-READS = {"gguf": ["anyhal.frontends.gguf.reader"], "manifest": ["anyhal.runtime.manifest"]}
+READS = {"model_file": ["anyhal.frontends.gguf.reader"], "manifest": ["anyhal.runtime.manifest"]}
 
 with atheris.instrument_imports(include=[*READS[TARGET], "tomllib"]):
     one_input = import_module(TARGET).one_input

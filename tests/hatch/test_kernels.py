@@ -33,7 +33,7 @@ def on_the_processor() -> Iterator[None]:
 
 @pytest.fixture
 def module(library: Path) -> hal.Module:
-    return hal.load_module(library, on="cpu:0")
+    return hal.load_module(library, device="cpu:0")
 
 
 @pytest.mark.parametrize("parts", [1, 3, (2, 2), 64])

@@ -181,6 +181,16 @@ def calls(tmp_path: Path) -> dict[str, Call]:
             },
         ),
         "zeros": (hal.zeros, [(2,)], there),
+        "enqueue_native": (
+            hal.enqueue_native,
+            [lambda work: None],
+            {"reads": [f32], "writes": (), "queue": None},
+        ),
+        "extension": (hal.extension, ["cpu:0", "anyhal.kernel_limits"], {"since": 1}),
+        "kernel_limits": (hal.kernel_limits, ["cpu:0"], {}),
+        "load_module": (hal.load_module, [__file__], {"device": "cpu:0"}),
+        "native_handle": (hal.native_handle, [f32], {}),
+        "placement": (hal.placement, [], {}),
         **methods(),
     }
 

@@ -189,7 +189,7 @@ def program_with(change: str, program: str, *options: str) -> subprocess.Complet
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("module", ["numpy", "ml_dtypes", "rich.progress", "anyhal._core"])
+@pytest.mark.parametrize("module", ["numpy", "rich.progress", "anyhal._core"])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_interrupt_of_an_import_is_one_line(program: str, module: str) -> None:
     change = (

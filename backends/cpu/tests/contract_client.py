@@ -42,6 +42,7 @@ class Error(c.Structure):
 
 Body = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32)
 ParallelFor = c.CFUNCTYPE(None, c.c_void_p, c.c_uint32, Body, c.c_void_p)
+Log = c.CFUNCTYPE(None, c.c_void_p, c.c_int32, c.c_char_p)
 ThreadCount = c.CFUNCTYPE(c.c_uint32, c.c_void_p)
 
 
@@ -53,7 +54,7 @@ class Services(c.Structure):
         ("size", c.c_uint32),
         ("flags", c.c_uint32),
         ("context", c.c_void_p),
-        ("log", c.c_void_p),
+        ("log", Log),
         ("error_text", c.c_void_p),
         ("host_alloc", c.c_void_p),
         ("host_free", c.c_void_p),
@@ -256,7 +257,9 @@ class Cpu:
     def __init__(self, isa: str = "", onednn: str = "", threads: int = 3) -> None:
         self._keep: list[Any] = []
         library = c.CDLL(str(library_path()))
+        self.logged: list[tuple[int, str]] = []
         services = Services(size=c.sizeof(Services))
+        services.log = Log(lambda _, level, text: self.logged.append((level, text.decode())))
         services.parallel_for = ParallelFor(self._parallel_for)
         services.thread_count = ThreadCount(lambda _: threads)
         texts = {b"isa": isa, b"onednn_library": onednn}

@@ -205,5 +205,7 @@ def test_missing_library_is_a_sentence_not_a_failure() -> None:
     for path in ("", "/nowhere/libdnnl.so.3", "libdnnl.so.3"):
         device = Cpu(onednn=path)
         assert "oneDNN is not used" in device.notes()
+        # What was named and is of no use is told once, by itself.
+        assert [level for level, _ in device.logged] == ([2] if path else [])
         a, b = matrices(np.random.default_rng(9), 90, 90, 90, "f32")
         judge("matmul", [a, b], {}, device.run("matmul", [a, b]), "without the library")

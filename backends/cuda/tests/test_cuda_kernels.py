@@ -16,7 +16,7 @@ SCALE = ("in f32", "out f32", "f32", "i32")
 
 
 def test_a_user_s_kernel_runs_in_order_and_in_graphs(simulated: Any) -> None:
-    module = hal.load_module(PTX, format="ptx", architecture="compute_80", on=simulated)
+    module = hal.load_module(PTX, format="ptx", architecture="compute_80", device=simulated)
     scale = module.kernel("scale", SCALE, block=32)
     scope = hal.use(device=simulated, allow_uncertified=(simulated.fact.backend,))
     with scope:
@@ -32,11 +32,11 @@ def test_a_user_s_kernel_runs_in_order_and_in_graphs(simulated: Any) -> None:
 
 def test_what_is_not_for_this_device_is_refused(simulated: Any) -> None:
     with pytest.raises(hal.UnsupportedError, match="sm_90a|compute_99") as refused:
-        hal.load_module(PTX, format="ptx", architecture="compute_99", on=simulated)
+        hal.load_module(PTX, format="ptx", architecture="compute_99", device=simulated)
     assert refused.value.reason == "architecture"
     with pytest.raises(hal.UnsupportedError, match="PTX and cubins"):
-        hal.load_module("__kernel void f() {}", format="opencl_c", on=simulated)
-    module = hal.load_module(PTX, format="ptx", architecture="compute_80", on=simulated)
+        hal.load_module("__kernel void f() {}", format="opencl_c", device=simulated)
+    module = hal.load_module(PTX, format="ptx", architecture="compute_80", device=simulated)
     with pytest.raises(hal.HalError, match="no_such"):
         module.kernel("no_such", SCALE)
 

@@ -36,7 +36,7 @@ SCALE = ("in f32", "out f32", "f32", "i64")
 @pytest.fixture
 def module(cl: str) -> Iterator[hal.Module]:
     with hal.use(device=cl):
-        yield hal.load_module(SOURCE, format="opencl_c", on=cl)
+        yield hal.load_module(SOURCE, format="opencl_c", device=cl)
 
 
 def test_a_user_s_kernel_runs_in_order_among_ops(module: hal.Module) -> None:
@@ -90,12 +90,12 @@ WRONG: dict[str, tuple[Wrong, type[Exception], str]] = {
         "declared in the kernel",
     ),
     "source": (
-        lambda m: hal.load_module("oops", format="opencl_c", on=m.device),
+        lambda m: hal.load_module("oops", format="opencl_c", device=m.device),
         hal.InvalidArgumentError,
         "compiler refuses the source",
     ),
     "format": (
-        lambda m: hal.load_module("oops", format="ptx", on=m.device),
+        lambda m: hal.load_module("oops", format="ptx", device=m.device),
         hal.UnsupportedError,
         "loads OpenCL C source",
     ),

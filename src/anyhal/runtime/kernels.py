@@ -17,7 +17,8 @@ import numpy as np
 from anyhal import _core
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, typed_call, typed_calls
-from anyhal.runtime.device import Device, device, of_native
+from anyhal.runtime.device import Device, of_native
+from anyhal.runtime.device import device as find_device
 from anyhal.runtime.queue import Queue, queue_of
 
 _VENDOR = 6
@@ -180,7 +181,7 @@ class Kernel:
 def load_module(
     code: Any,
     *,
-    on: Device | str | None = None,
+    device: Device | str | None = None,
     format: str | None = None,
     architecture: str = "",
 ) -> Module:
@@ -196,7 +197,7 @@ def load_module(
     device takes no such code, NotFoundError for a path where nothing is, InvalidArgumentError for
     one that is not absolute and for an address that is NULL.
     """
-    chosen = device(on)
+    chosen = find_device(device)
     if format is None:
         format = _format_of(code)
     if format not in _FORMATS:

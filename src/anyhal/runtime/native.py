@@ -20,8 +20,10 @@ from anyhal.errors import (
     InvalidTypeError,
     UnsupportedError,
     typed_call,
+    typed_calls,
 )
-from anyhal.runtime.device import Device, device, of_native
+from anyhal.runtime.device import Device, of_native
+from anyhal.runtime.device import device as find_device
 from anyhal.runtime.queue import Queue, queue_of
 
 # By anyhal_native_type.
@@ -31,6 +33,7 @@ _CL_QUEUE, _EXECUTION_FAILED = 4, 9
 _READ, _WRITE = 1, 2
 
 
+@typed_calls
 @dataclass(frozen=True)
 class NativeHandle:
     """What of a vendor stands behind a device, queue or array.
@@ -72,6 +75,7 @@ def native_handle(of: Device | Queue | _core.Array) -> NativeHandle:
     return NativeHandle(_APIS.get(number, str(number)), kind, handle, offset, owned, of)
 
 
+@typed_calls
 @dataclass(frozen=True)
 class NativeOperand:
     """An array as native work sees it: a handle of the vendor, or an address, and an offset."""
@@ -107,6 +111,7 @@ class NativeOperand:
         return view
 
 
+@typed_calls
 @dataclass(frozen=True)
 class NativeWork:
     """What the callback of `enqueue_native` gets.
@@ -221,7 +226,7 @@ def _home(what: str, arrays: Sequence[_core.Array], queue: Queue | None) -> Devi
     on = [queue.device] if queue is not None else []
     on += [of_native(a._device_name) for a in arrays]
     if not on:
-        return device()
+        return find_device()
     other = next((d for d in on if d is not on[0]), None)
     if other is not None:
         raise InvalidArgumentError(
@@ -236,6 +241,7 @@ def _offset(number: int, array: _core.Array) -> int:
     return int(_core.array_address(array)) if number == _CL_QUEUE else 0
 
 
+@typed_calls
 @dataclass(frozen=True)
 class Extension:
     """A table of functions that a backend offers beyond the contract, for use with ctypes.
@@ -252,7 +258,7 @@ class Extension:
 
 
 @typed_call("extension")
-def extension(on: Device | str | None, name: str, *, since: int = 1) -> Extension:
+def extension(device: Device | str | None, name: str, *, since: int = 1) -> Extension:
     """The extension of that name on a device, in version `since` or later.
 
     Raises UnsupportedError, whose text lists what the device has, when there is none such.
@@ -263,10 +269,11 @@ def extension(on: Device | str | None, name: str, *, since: int = 1) -> Extensio
         raise InvalidArgumentError(
             f"asking for the extension {name!r}: since={since!r} is no version; pass an int from 1"
         )
-    address, size, version, handle = _core.extension(device(on).native, name, since)
+    address, size, version, handle = _core.extension(find_device(device).native, name, since)
     return Extension(name, version, address, size, handle)
 
 
+@typed_calls
 @dataclass(frozen=True)
 class KernelLimits:
     """What the author of a kernel must know of a device: the extension `kernel_limits`.
@@ -282,8 +289,8 @@ class KernelLimits:
 
 
 @typed_call("kernel_limits")
-def kernel_limits(on: Device | str | None = None) -> KernelLimits:
+def kernel_limits(device: Device | str | None = None) -> KernelLimits:
     """The limits of kernels on a device; UnsupportedError where it does not tell."""
-    found = _core.kernel_limits(device(on).native)
+    found = _core.kernel_limits(find_device(device).native)
     features = tuple(str(found["features"]).split())
     return KernelLimits(found["units"], found["group_items"], found["group_bytes"], features)
