@@ -31,7 +31,13 @@ ROOT = HERE.parents[1]
 CORPUS = HERE / "corpus"
 NATIVE = ("handshake", "plan", "registry")
 PYTHON = ("manifest", "model_file")
-MOST_BYTES = {"handshake": 4096, "manifest": 2048, "model_file": 4096, "plan": 2048, "registry": 2048}
+MOST_BYTES = {
+    "handshake": 4096,
+    "manifest": 2048,
+    "model_file": 4096,
+    "plan": 2048,
+    "registry": 2048,
+}
 # Statuses come from C, where an enum holds any number.
 SANITISERS = ("-fsanitize=fuzzer-no-link,address,undefined", "-fno-sanitize=enum")
 _COUNTS = re.compile(r"^#(\d+)\s+DONE\s+cov: (\d+).* corp: (\d+)/", re.MULTILINE)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from members import build_library
 
-from anyhal.runtime import probe
 from anyhal.runtime.probe import Stranger, Verdict, verdict
+from anyhal.runtime.stages import CODES
 
 Meet = Callable[..., Verdict]
 
@@ -90,7 +90,7 @@ def test_what_harms_the_program_is_refused(deed: str, when: str, meet: Meet) -> 
     found = meet(deed, when)
     stage = "gate" if deed == "EXIT_LATER" else STAGE_OF[when]
     assert (found.code, found.stage) == (code, stage) and words in found.sentence
-    assert found.code in probe.PROBE_CODES and "ANYHAL_PROBE=off" in found.hint
+    assert found.code in CODES and "ANYHAL_PROBE=off" in found.hint
 
 
 @pytest.mark.parametrize(("deed", "when"), NOTED)

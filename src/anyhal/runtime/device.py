@@ -45,7 +45,7 @@ from anyhal.routing.policy import (
     select,
 )
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, discover, hashed
+from anyhal.runtime.discovery import BackendRecord, Discovery, asked_for, discover, hashed
 from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
@@ -407,7 +407,7 @@ def load_backend(
                 f"loading backend {name!r}: it was not found in"
                 f" {', '.join(state.discovery.searched)}; check ANYHAL_BACKEND_PATH"
             )
-        return _load(state, record, instance, given)
+        return _load(state, asked_for(record, given), instance, given)
 
 
 def facts(every: bool = True) -> Facts:

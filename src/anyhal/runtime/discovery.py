@@ -28,7 +28,7 @@ from anyhal.runtime.file_rights import Rights
 from anyhal.runtime.library import read_library, symbols_stop, system_stop
 from anyhal.runtime.log import say
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
-from anyhal.runtime.stages import FAILED, WAITING, Stage, Stages, Stop
+from anyhal.runtime.stages import ABSENT, FAILED, WAITING, Stage, Stages, Stop
 from anyhal.runtime.vendor import find_libraries, plugin_paths
 from anyhal.runtime.versions import contract_fits, is_older
 
@@ -53,6 +53,7 @@ class BackendRecord:
     error: str | None = None
     hidden: bool = False  # test equipment that nobody asked for
     asked: bool = False  # the user named, by a variable, what it must open
+    root: Root | None = None  # where it was looked for
     first: tuple[str, ...] = ()  # libraries of its vendor that are opened before it
     chosen: tuple[str, ...] = ()  # where each of its vendor's stacks comes from, and why
 
@@ -138,6 +139,20 @@ def hashed(record: BackendRecord) -> BackendRecord:
         record.stages.add(Stage("trust", FAILED, file, "unreadable", detail, "repair it"))
         said = f"backend {record.name} was refused at stage trust: {detail} ({file}); repair it"
         return replace(record, error=said)
+
+
+def asked_for(record: BackendRecord, given: Iterable[str]) -> BackendRecord:
+    """The record as it is when the caller names what the backend must open: `given` are settings.
+    Such a backend is tried, whatever the machine seems to have."""
+    names = {name for name, _ in record.manifest.settings} if record.manifest else set()
+    stop = record.stages.first_failure
+    absent = stop is not None and stop.status == ABSENT and stop.stage == "architecture"
+    if record.root is None or not absent or names.isdisjoint(given):
+        return record
+    script = settings.FAKE.read()
+    walk = _Walk(record.path, record.root, Rights(), build_hashes(), script, {}, {})
+    walk.asked, walk.hashes_library = True, False
+    return replace(walk.record(), hidden=record.hidden)
 
 
 def _say_why_it_waits(record: BackendRecord) -> None:
@@ -297,6 +312,7 @@ class _Walk:
             notes=tuple(self.notes),
             error=error,
             asked=self.asked,
+            root=self.root,
             first=tuple(self.first),
             chosen=tuple(self.chosen),
         )
