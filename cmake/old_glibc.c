@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 
 // The first version of each architecture, and its number of `struct stat`.
 #if defined(__x86_64__)
@@ -69,6 +70,21 @@ STAT(stat, const char*, path, old_xstat)
 STAT(lstat, const char*, path, old_lxstat)
 STAT(fstat, int, fd, old_fxstat)
 STAT(fstat64, int, fd, old_fxstat)  // both structures are one where long has 64 bits
+
+// 2.30. What is left of the time is waited for by the clock that the older function knows.
+int __wrap_pthread_cond_clockwait(pthread_cond_t* cond, pthread_mutex_t* mutex, clockid_t clock,
+                                  const struct timespec* until);
+int __wrap_pthread_cond_clockwait(pthread_cond_t* cond, pthread_mutex_t* mutex, clockid_t clock,
+                                  const struct timespec* until) {
+  struct timespec now, at;
+  clock_gettime(clock, &now);
+  clock_gettime(CLOCK_REALTIME, &at);
+  at.tv_sec += until->tv_sec - now.tv_sec;
+  at.tv_nsec += until->tv_nsec - now.tv_nsec;
+  if (at.tv_nsec < 0) at.tv_nsec += 1000000000, --at.tv_sec;
+  if (at.tv_nsec >= 1000000000) at.tv_nsec -= 1000000000, ++at.tv_sec;
+  return pthread_cond_timedwait(cond, mutex, &at);
+}
 
 // 2.32. Where it is false the C++ runtime counts references atomically, which is always right.
 char __wrap___libc_single_threaded = 0;

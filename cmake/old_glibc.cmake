@@ -20,9 +20,11 @@ set(names
   exp exp2 log log2 pow hypot hypotf
   dlopen dlsym dlerror dlclose dladdr dladdr1
   pthread_once __pthread_key_create pthread_mutex_trylock pthread_sigmask
+  pthread_cond_clockwait
   stat lstat fstat fstat64 __libc_single_threaded arc4random _dl_find_object __libc_start_main
   _ZSt28__throw_bad_array_new_lengthv _ZNSt15__exception_ptr13exception_ptr9_M_addrefEv
-  _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv)
+  _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv
+  _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE)
 list(TRANSFORM names PREPEND "-Wl,--wrap=" OUTPUT_VARIABLE ANYHAL_WRAPS)
 
 if(ANYHAL_OLD_GLIBC)

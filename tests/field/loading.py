@@ -106,9 +106,11 @@ def helper_of(folder: Path, version: int) -> Path:
 def play(
     code: str, *, path: Path | None = None, cwd: Path | None = None, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a process of its own, with backends searched in `path`."""
+    """Runs a program in a process of its own, with backends searched in `path`. Strangers are not
+    met in a probe first, which would run their constructors once more."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("ANYHAL_")}
     env |= {"ANYHAL_BACKEND_PATH": str(path)} if path is not None else {}
+    env |= {"ANYHAL_PROBE": "off"}
     return subprocess.run(
         [sys.executable, "-c", code],
         env=env | environment,

@@ -22,6 +22,7 @@ from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import Blocks
 from device_runs import call, place
+from other_build import copy_as_other_build
 
 Fake = Callable[..., Any]
 PACKAGE = Path(hal.__file__).resolve().parent
@@ -60,9 +61,8 @@ def plugins(tmp_path: Path) -> Callable[..., Path]:
             folder = tmp_path / "plugins" / name
             shutil.copytree(PACKAGE / "backends" / "fake", folder)
             library = folder / f"libanyhal_{name}.so"
-            (folder / "libanyhal_fake.so").rename(library)
-            with library.open("ab") as stream:
-                stream.write(name.encode())  # another file, so another build
+            copy_as_other_build(folder / "libanyhal_fake.so", library)
+            (folder / "libanyhal_fake.so").unlink()
             manifest = folder / "backend.toml"
             text = (
                 manifest.read_text()
@@ -483,7 +483,7 @@ def test_dev_12_nothing_loaded_says_where_it_looked(tmp_path: Path, kind: str) -
         (folder / "card").mkdir()
         folder.chmod(0)
     drop = (
-        "import os, email.parser; os.setuid(65534)\n"
+        "import os, email.parser, importlib.metadata, tomllib, traceback; os.setuid(65534)\n"
         if kind == "closed" and os.getuid() == 0
         else ""
     )

@@ -173,7 +173,8 @@ def test_PKG_03_the_package_holds_what_is_promised() -> None:
     for name, row in contents["backends"].items():
         library = PACKAGE / row["library"]
         manifest = tomllib.loads((library.parent / "backend.toml").read_text())
-        assert (manifest["name"], manifest["library"]) == (name, library.name)
+        named = manifest.get("library") or manifest["python"]
+        assert (manifest["name"], named) == (name, library.name)
         assert library.stat().st_size == row["bytes"] and hashes[row["library"]] == row["sha256"]
         beside = {str(p.relative_to(library.parent)) for p in library.parent.rglob("*")}
         assert {*row["files"], "backend.toml", library.name} <= beside

@@ -189,6 +189,13 @@ def _checked(
         raise InvalidTypeError(
             f"native work: the callback is a {type(callback).__name__}; pass a function"
         )
+    for what, given in (("reads", reads), ("writes", writes)):
+        if not isinstance(given, list | tuple):
+            raise InvalidTypeError(
+                f"native work: {what} is a {type(given).__name__}; pass a list or tuple of Arrays"
+            )
+    if queue is not None and not isinstance(queue, Queue):
+        raise InvalidTypeError(f"native work: queue is a {type(queue).__name__}; pass a Queue")
     arrays = _unique([*reads, *writes])
     on = _home("native work", arrays, queue)
     if any(a.constant for a in writes):
@@ -263,8 +270,8 @@ def extension(device: Device | str | None, name: str, *, since: int = 1) -> Exte
 
     Raises UnsupportedError, whose text lists what the device has, when there is none such.
     """
-    if not isinstance(name, str) or "\0" in name:
-        raise InvalidTypeError(f"asking for an extension: {name!r} is no name; pass a text")
+    if not isinstance(name, str) or not name.isascii() or not name.isprintable():
+        raise InvalidTypeError(f"asking for an extension: {name!r} is no name; pass a plain text")
     if isinstance(since, bool) or not isinstance(since, int) or not 0 < since < 1 << 32:
         raise InvalidArgumentError(
             f"asking for the extension {name!r}: since={since!r} is no version; pass an int from 1"
