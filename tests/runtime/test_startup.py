@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from other_build import copy_as_other_build
 
 from anyhal.runtime.discovery import package_folder
+from other_build import copy_as_other_build
 
 MATMUL = "x = np.ones((8, 8), np.float32)\nhal.matmul(x, x)\n"
 # Each costs milliseconds, and a small call on arrays of plain dtypes needs none of them.
@@ -150,7 +150,8 @@ def beside(folder: Path, name: str, rank: int, machine: str = "") -> Path:
 
 
 MAPPED = (
-    "\nmaps = open('/proc/self/maps').read()\nprint([n for n in {names} if f'lib{{n}}.so' in maps or f'libanyhal_{{n}}.so' in maps])"
+    "\nmaps = open('/proc/self/maps').read()\n"
+    "print([n for n in {names} if f'lib{{n}}.so' in maps or f'libanyhal_{{n}}.so' in maps])"
 )
 
 
