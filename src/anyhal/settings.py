@@ -13,12 +13,12 @@ import pwd
 import re
 import struct
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.printable import get_close_matches
 from anyhal.records import record
 
 __all__ = ["TABLE", "Setting", "environment_is_trusted", "setting", "unknown_names"]

@@ -17,7 +17,6 @@ import struct
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +31,7 @@ from anyhal.errors import (
     typed_call,
 )
 from anyhal.ops import NAMES
+from anyhal.records import mutable_record, replace
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import (
     DEFAULT,
@@ -45,12 +45,11 @@ from anyhal.routing.policy import (
     select,
 )
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, discover, hashed
+from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord, Discovery, discover, hashed
 from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
-from anyhal.runtime.probe import meet
 from anyhal.runtime.stages import STAGES
 from anyhal.runtime.verdicts import fingerprint_of
 
@@ -184,7 +183,7 @@ def _capability(row: bytes) -> dict[str, Any]:
     }
 
 
-@dataclass(eq=False, repr=False)
+@mutable_record
 class _Loaded:
     discovery: Discovery
     devices: dict[str, Device]
@@ -243,7 +242,10 @@ def _load_waiting(name: str | None = None) -> None:
         wanted = [r for r in state.waiting if name in (None, r.name)]
         state.waiting = [r for r in state.waiting if r not in wanted]
         wanted = [_with_hash(state, record) for record in wanted]
-        meet(wanted)  # strangers, all at once: those that hang do not add up
+        if any(record.state == UNCERTIFIED for record in wanted):
+            from anyhal.runtime.probe import meet  # most processes have none
+
+            meet(wanted)  # all at once: those that hang do not add up
         for record in wanted:
             _load_found(state, record)
 

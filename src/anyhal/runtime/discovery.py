@@ -13,14 +13,13 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from anyhal import _core, settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.printable import printable
-from anyhal.records import record
+from anyhal.records import field, mutable_record, record, replace
 from anyhal.runtime import hardware, installed
 from anyhal.runtime.discovery_cache import begin, save
 from anyhal.runtime.elf import ElfFile
@@ -235,7 +234,7 @@ def _holds_manifest(folder: Path) -> bool:
         return False
 
 
-@dataclass(eq=False, repr=False)
+@mutable_record
 class _Walk:
     """One backend on its way through the stages."""
 

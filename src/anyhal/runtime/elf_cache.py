@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import Any
 
 from anyhal.runtime.discovery_cache import remember, stamp_of
@@ -17,6 +16,8 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
 
     def look() -> dict[str, Any]:
         try:
+            from dataclasses import asdict  # only who reads the file needs it
+
             return asdict(read_elf(os.fspath(path), exports=exports))
         except ElfError as why:
             return {"code": why.code, "sentence": str(why)}
