@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from anyhal.runtime.discovery import package_folder
+from anyhal.runtime.elf import read_elf
 
 MATMUL = "x = np.ones((8, 8), np.float32)\nhal.matmul(x, x)\n"
 # Each costs milliseconds, and a small call on arrays of plain dtypes needs none of them.
@@ -143,8 +144,10 @@ def beside(folder: Path, name: str, rank: int, machine: str = "") -> Path:
     here = f'machine = ["{machine or os.uname().machine}"]'
     text = "\n".join([f'name = "{name}"', f"rank = {rank}", *lines, here, ""])
     (place / "backend.toml").write_text(text)
-    for library in source.glob("*.so"):
-        shutil.copy(library, place)
+    for library in source.glob("*.so"):  # of two equal builds the second one is refused
+        known = bytes.fromhex(read_elf(library, exports=False).build_id)
+        unlike = library.read_bytes().replace(known, os.urandom(len(known)))
+        (place / library.name).write_bytes(unlike)
     return place.parent
 
 

@@ -14,8 +14,8 @@ import contextlib
 import os
 import re
 import struct
-import threading
 import time
+from _thread import RLock, allocate_lock
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -80,7 +80,7 @@ class Device(Handle):
         self._id = device_id
         self._opened: Any = None
         self._opened_in = 0  # the process that opened it
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     @property
     def name(self) -> str:
@@ -191,7 +191,7 @@ class _Loaded:
     waiting: list[BackendRecord]  # found and not loaded so far
 
 
-_lock = threading.RLock()
+_lock = RLock()
 _state: _Loaded | None = None
 _by_native: dict[str, Device] = {}
 _EXIT_LIMIT_NS = 10 * 10**9

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import zlib
+from _thread import RLock
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -69,7 +69,7 @@ class _Kept:
 
 
 _kept: _Kept | None = None
-_lock = threading.RLock()
+_lock = RLock()
 
 
 def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer]) -> _Answer:
