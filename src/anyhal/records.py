@@ -83,18 +83,20 @@ def _made(kind: type[_Class], methods: dict[str, Any]) -> type[_Class]:
 
 def _init(self: Any, *given: Any, **named: Any) -> None:
     shape: _Shape = self.__record__
-    values = self.__dict__
+    values, names = self.__dict__, shape.names
     values.update(shape.defaults)
-    values.update(zip(shape.names, given, strict=False))
-    values.update(named)
+    if given:
+        values.update(zip(names, given, strict=False))
+    if named:
+        values.update(named)
     for name, make in shape.factories.items():
         if name not in values:
             values[name] = make()
     if (
-        len(values) != len(shape.names)
-        or len(given) > len(shape.names)
+        len(values) != len(names)
+        or len(given) > len(names)
         or not named.keys() <= shape.known
-        or (given and not named.keys().isdisjoint(shape.names[: len(given)]))
+        or (given and named and not named.keys().isdisjoint(names[: len(given)]))
     ):
         _check(self, shape, given, named)
     if shape.checks:

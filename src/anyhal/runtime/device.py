@@ -283,8 +283,9 @@ def _with_hash(state: _Loaded, record: BackendRecord) -> BackendRecord:
 
 def _load_found(state: _Loaded, record: BackendRecord) -> None:
     """Loads what discovery found; its failure costs only itself."""
-    with contextlib.suppress(BackendLoadError):
-        _load(state, record, record.name, {})
+    if record.error is None:
+        with contextlib.suppress(BackendLoadError):
+            _load(state, record, record.name, {})
     row = record.stages.first_failure
     if row is not None and all(r.name != record.name for r in state.refused):
         sentence = record.error or f"{row.detail}; {row.hint}"  # it was loaded and has no device

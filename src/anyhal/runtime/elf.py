@@ -16,6 +16,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from anyhal.records import record
@@ -379,6 +380,7 @@ def c_library_refusal(elf: ElfFile, here: CLibrary | None = None) -> str:
     return f"it is built for glibc >= {dotted}, {runs}" if oldest > here.version else ""
 
 
+@lru_cache
 def _numbers(text: str) -> tuple[int, ...]:
     """(2, 17) of "2.17"; () for GLIBC_PRIVATE and the like."""
     parts = text.split(".")

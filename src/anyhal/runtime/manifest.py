@@ -150,7 +150,7 @@ _LIBRARY_KEYS: dict[str, type] = {
 }
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: str | Path) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
     data = dict(remember(str(path), stamp_of([path]), "toml", lambda: _parsed(path)))
     _check(data, _KEYS, tuple(k for k in _REQUIRED if k != "library" or "python" not in data), "")
@@ -196,7 +196,7 @@ def _check_python(data: dict[str, Any]) -> None:
     data["library"] = data["python"]
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parsed(path: str | Path) -> dict[str, Any]:
     import tomllib  # what is remembered needs no parser
 
     try:

@@ -76,9 +76,7 @@ def open_backend(
     return native, rows
 
 
-def _instance(
-    record: BackendRecord, name: str, given: Mapping[str, str], first: Any
-) -> Any:
+def _instance(record: BackendRecord, name: str, given: Mapping[str, str], first: Any) -> Any:
     """A library's, or that of a chip in Python."""
     assert record.manifest is not None and record.library is not None
     settings = list(given.items())
