@@ -63,6 +63,8 @@ _UUID = r"(?:gpu-)?([0-9a-f]{8}(-?)[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-
 def plain_identity(text: str) -> str:
     """A UUID without prefix and dashes, or a bus address with a domain of four digits, in lower
     case: vendors' tools write them in several ways. Other texts stay as they are."""
+    if len(text) < 12:  # shorter than any of them
+        return text
     lower = text.lower()
     if found := re.fullmatch(_UUID, lower):
         return found[1].replace("-", "")
