@@ -97,7 +97,7 @@ def public(name: str) -> list[str]:
 
 def definition(name: str, where: str) -> Definition:
     """The function or class that a module defines or imports."""
-    for node in module(where).body:
+    for node in ast.walk(module(where)):
         if isinstance(node, Definition) and node.name == name:
             return node
         if isinstance(node, ast.ImportFrom) and node.module:

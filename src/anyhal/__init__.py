@@ -187,26 +187,27 @@ from anyhal.runtime.device import (
 )
 from anyhal.runtime.discovery import get_include
 from anyhal.runtime.dlpack import from_dlpack
-from anyhal.runtime.einsum import einsum
-from anyhal.runtime.kernels import Kernel, Module, load_module
-from anyhal.runtime.native import (
-    Extension,
-    KernelLimits,
-    NativeHandle,
-    NativeOperand,
-    NativeWork,
-    enqueue_native,
-    extension,
-    kernel_limits,
-    native_handle,
-)
 from anyhal.runtime.placement import placement
 from anyhal.runtime.queue import Event, Graph, Queue, graph
 from anyhal.runtime.views import broadcast_to, reshape, split
 from anyhal.runtime.views import transpose as permute_dims
 
-if not TYPE_CHECKING:  # a checker reports unknown names itself
-    from anyhal.runtime.missing import __getattr__
+if TYPE_CHECKING:  # imported by who asks for them: runtime/missing.py, LATE
+    from anyhal.runtime.einsum import einsum
+    from anyhal.runtime.kernels import Kernel, Module, load_module
+    from anyhal.runtime.native import (
+        Extension,
+        KernelLimits,
+        NativeHandle,
+        NativeOperand,
+        NativeWork,
+        enqueue_native,
+        extension,
+        kernel_limits,
+        native_handle,
+    )
+else:
+    from anyhal.runtime.missing import __dir__, __getattr__
 
 __all__ = [
     "Array",

@@ -4,13 +4,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from anyhal.errors import InvalidArgumentError
+from anyhal.printable import get_close_matches
 from anyhal.records import record
 
 __all__ = ["ALL", "DType", "dtype", "of_value"]

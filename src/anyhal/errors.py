@@ -22,8 +22,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, TypeVar, cast
+
+from anyhal.printable import get_close_matches
 
 __all__ = [
     "BackendLoadError",

@@ -4,6 +4,8 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 # Control, format (they reorder what is read), lone surrogates, line and paragraph separators.
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
@@ -21,3 +23,12 @@ def printable(text: str, keep: str = "") -> str:
         else c
         for c in text
     )
+
+
+def get_close_matches(
+    word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6
+) -> list[str]:
+    """As `difflib` has it, which is imported by who made a mistake."""
+    import difflib
+
+    return difflib.get_close_matches(word, list(known), n, cutoff)

@@ -13,12 +13,12 @@ import pwd
 import re
 import struct
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.printable import get_close_matches
 from anyhal.records import record
 
 __all__ = ["TABLE", "Setting", "environment_is_trusted", "setting", "unknown_names"]
@@ -139,7 +139,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part for part in re.split(r" *, *", text) if part)
 
 
-BACKEND_PATH = Setting[tuple[Path, ...]](
+BACKEND_PATH: Setting[tuple[Path, ...]] = Setting(
     "ANYHAL_BACKEND_PATH",
     "folders",
     (),
@@ -150,7 +150,7 @@ BACKEND_PATH = Setting[tuple[Path, ...]](
     _absolute_list,
     "write absolute folders, such as /opt/vendor/backends",
 )
-CACHE = Setting[Path | None](
+CACHE: Setting[Path | None] = Setting(
     "ANYHAL_CACHE",
     "folder",
     None,
@@ -159,7 +159,7 @@ CACHE = Setting[Path | None](
     _absolute,
     "write an absolute folder, such as /var/cache/anyhal",
 )
-THREADS = Setting[int | None](
+THREADS: Setting[int | None] = Setting(
     "ANYHAL_THREADS",
     "count",
     None,
@@ -168,7 +168,7 @@ THREADS = Setting[int | None](
     _threads,
     "write a count, such as 2",
 )
-PJRT_PLUGINS = Setting[tuple[Path, ...] | None](
+PJRT_PLUGINS: Setting[tuple[Path, ...] | None] = Setting(
     "ANYHAL_PJRT_PLUGINS",
     "files",
     None,
@@ -178,7 +178,7 @@ PJRT_PLUGINS = Setting[tuple[Path, ...] | None](
     _plugins,
     "write absolute paths, such as /opt/vendor/pjrt_plugin.so, or none",
 )
-PROBE = Setting[bool](
+PROBE: Setting[bool] = Setting(
     "ANYHAL_PROBE",
     "yes/no",
     True,
@@ -189,7 +189,7 @@ PROBE = Setting[bool](
     _flag,
     "write on or off",
 )
-PROBE_SECONDS = Setting[int](
+PROBE_SECONDS: Setting[int] = Setting(
     "ANYHAL_PROBE_SECONDS",
     "seconds",
     8,
@@ -199,7 +199,7 @@ PROBE_SECONDS = Setting[int](
     _seconds,
     "write a count of seconds, such as 30",
 )
-REGISTRY = Setting[Path | None](
+REGISTRY: Setting[Path | None] = Setting(
     "ANYHAL_REGISTRY",
     "file",
     None,
@@ -209,7 +209,7 @@ REGISTRY = Setting[Path | None](
     _absolute,
     "write an absolute path, such as /etc/anyhal/registry.tsv",
 )
-VISIBLE_DEVICES = Setting[tuple[str, ...] | None](
+VISIBLE_DEVICES: Setting[tuple[str, ...] | None] = Setting(
     "ANYHAL_VISIBLE_DEVICES",
     "names",
     None,
@@ -221,7 +221,7 @@ VISIBLE_DEVICES = Setting[tuple[str, ...] | None](
     _names,
     "write device names as `anyhal devices` prints them",
 )
-FAKE = Setting[str | None](
+FAKE: Setting[str | None] = Setting(
     "ANYHAL_FAKE",
     "text",
     None,
@@ -231,7 +231,7 @@ FAKE = Setting[str | None](
     str,
     "write a script or 1",
 )
-CUDA_DRIVER = Setting[Path | None](
+CUDA_DRIVER: Setting[Path | None] = Setting(
     "ANYHAL_CUDA_DRIVER",
     "file or folder",
     None,
@@ -241,7 +241,7 @@ CUDA_DRIVER = Setting[Path | None](
     _absolute,
     "write an absolute path, such as /usr/lib/x86_64-linux-gnu/libcuda.so.1",
 )
-DEBUG_POOL = Setting[bool](
+DEBUG_POOL: Setting[bool] = Setting(
     "ANYHAL_DEBUG_POOL",
     "yes/no",
     False,
@@ -251,7 +251,7 @@ DEBUG_POOL = Setting[bool](
     _flag,
     "write 1 or 0",
 )
-LOG = Setting[str](
+LOG: Setting[str] = Setting(
     "ANYHAL_LOG",
     "level",
     "warning",

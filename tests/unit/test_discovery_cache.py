@@ -182,7 +182,7 @@ def test_it_is_bounded_and_what_is_in_use_stays(
         remember(f"new {i}", stamp_of([source]), "question", Asked(i))
     next_process()
     assert len(discovery_cache._read(kept)) == 5
-    assert {f"new {i}" for i in range(3)} < set(discovery_cache._read(kept))
+    assert {f'"new {i}"' for i in range(3)} < set(discovery_cache._read(kept))
 
 
 def test_what_json_cannot_hold_is_not_kept(kept: Path, source: Path) -> None:

@@ -23,7 +23,7 @@ class Plain:
 
     a: int
     b: str = "b"
-    c: dict[str, int] = field(default_factory=dict)
+    c: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @record

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from anyhal import _core
@@ -17,7 +16,7 @@ from anyhal.ops import lookup
 from anyhal.ops._record import pack
 from anyhal.ops._spec import OpSpec, TensorSpec, describe
 from anyhal.ops._trace import Call, Trace, Value
-from anyhal.records import record
+from anyhal.records import mutable_record, record, replace
 from anyhal.routing.facts import (
     DETERMINISM,
     NUMERICS,
@@ -168,7 +167,7 @@ def _verdict(record: Mapping[str, Any]) -> Verdict:
 # ---------------------------------------------------------------------------------- decomposition
 
 
-@dataclass
+@mutable_record
 class _Leaf:
     """A call that a backend takes as it is."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ from anyhal.routing.facts import CallFact, Candidate
 
 _KEPT = 1024  # calls; the oldest goes first
 _calls: dict[str, tuple[CallFact, tuple[Candidate, ...]]] = {}
-_lock = threading.Lock()
+_lock = allocate_lock()
 
 
 def add(call: CallFact, asked: Sequence[Candidate]) -> None:

@@ -11,8 +11,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
@@ -40,6 +38,8 @@ from anyhal.errors import (
 from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import ALIASING, REQUIRED, Arg, Attr, OpSpec, Outs, TensorSpec, describe
+from anyhal.printable import get_close_matches
+from anyhal.records import replace
 from anyhal.routing import policy as routing
 from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays

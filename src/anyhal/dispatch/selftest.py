@@ -10,7 +10,7 @@ its settings ask for it, since its calls are counted.
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock
 from collections.abc import Sequence
 
 from anyhal.dtypes import DType
@@ -21,7 +21,7 @@ from anyhal.runtime.in_kernel import refuse_in_kernel
 
 _verdicts: dict[tuple[str, str, str], str] = {}
 _stores: dict[str, dict[str, str]] = {}
-_lock = threading.RLock()
+_lock = RLock()
 
 
 def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:

@@ -5,13 +5,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
 from anyhal.errors import InvalidArgumentError, InvalidTypeError
 from anyhal.ops._spec import REQUIRED, Arg, Attr, OpSpec
+from anyhal.printable import get_close_matches
 from anyhal.runtime.array import Array
 
 

@@ -8,12 +8,12 @@ generated `_table`. So a program imports the ops that it calls, and no others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from anyhal.errors import NotFoundError
 from anyhal.ops._table import IDS
+from anyhal.printable import get_close_matches
 
 if TYPE_CHECKING:
     from anyhal.ops._spec import OpSpec

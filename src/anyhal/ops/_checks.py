@@ -5,12 +5,12 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import InvalidArgumentError, UnsupportedError
 from anyhal.ops._spec import Shape, TensorSpec, describe
+from anyhal.printable import get_close_matches
 
 FLOATS = ("f32", "f16", "bf16", "f64")
 SIGNED = ("i64", "i32", "i16", "i8")

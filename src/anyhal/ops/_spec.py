@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from anyhal.dtypes import DType
 from anyhal.errors import InvalidArgumentError
-from anyhal.records import record
+from anyhal.records import field, record, replace
 
 REQUIRED: Any = object()  # marks an attribute without a default
 

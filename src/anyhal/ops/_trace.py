@@ -5,14 +5,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from anyhal.dtypes import DType, dtype
 from anyhal.ops._spec import REQUIRED, TensorSpec
-from anyhal.records import record
+from anyhal.records import field, mutable_record, record
 
 
 @record
@@ -91,7 +90,7 @@ class Call:
 _ROW = 16384
 
 
-@dataclass
+@mutable_record
 class Trace:
     """Records calls. `infer` is the registry's look-up, handed in to keep this file below it."""
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Any
 
 from anyhal.dtypes import dtype
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import REQUIRED, Attr, OpSpec, Outs, TensorSpec
+from anyhal.printable import get_close_matches
 from anyhal.records import record
 from anyhal.routing.facts import Candidate, Decision
 

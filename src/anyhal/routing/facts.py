@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
 from typing import Any, Literal
 
-from anyhal.records import record
+from anyhal.records import field, record, replace
 
 Form = Literal["fused", "decomposed"]
 Support = Literal["yes", "no", "prepare_knows"]
@@ -57,17 +56,19 @@ class DeviceFact:
         return f"{self.state}, simulated" if self.simulated else self.state
 
 
-_BUS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
-_UUID = re.compile(r"(?:gpu-)?([0-9a-f]{8}(-?)[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-f]{12})")
+_BUS = r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_UUID = r"(?:gpu-)?([0-9a-f]{8}(-?)[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-f]{4}\2[0-9a-f]{12})"
 
 
 def plain_identity(text: str) -> str:
     """A UUID without prefix and dashes, or a bus address with a domain of four digits, in lower
     case: vendors' tools write them in several ways. Other texts stay as they are."""
+    if len(text) < 12:  # shorter than any of them
+        return text
     lower = text.lower()
-    if found := _UUID.fullmatch(lower):
+    if found := re.fullmatch(_UUID, lower):
         return found[1].replace("-", "")
-    found = _BUS.fullmatch(lower)
+    found = re.fullmatch(_BUS, lower)
     return f"{int(found[1], 16):04x}:{found[2]}" if found else text
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
 
 from anyhal.errors import (
     BackendLoadError,
@@ -19,7 +17,8 @@ from anyhal.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from anyhal.records import record
+from anyhal.printable import get_close_matches
+from anyhal.records import record, replace
 from anyhal.routing.facts import (
     FALLBACKS,
     STATES,
@@ -67,14 +66,14 @@ class DeviceName:
         )
 
 
-_DEVICE = re.compile(r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,5}))?")
+_DEVICE = r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,5}))?"
 
 
 def parse_device(text: str) -> DeviceName:
     """The one place that reads `chip:index` or `chip`; exactly as written, nothing is trimmed."""
     if not isinstance(text, str):
         raise _no_name(text)
-    found = _DEVICE.fullmatch(text)
+    found = re.fullmatch(_DEVICE, text)
     if found is None:
         plain = _plain_name(text)
         hint = f"did you mean {plain}?" if plain else "write a name that `anyhal devices` prints"
@@ -96,14 +95,14 @@ def _plain_name(text: str) -> str:
     """What was probably meant: without space, capitals, other digits, zeros in front; or ""."""
     digits = (str(int(c)) if c.isdecimal() else c for c in text.strip().lower()[:64])
     plain = re.sub(r":0+(?=[0-9])", ":", "".join(digits))
-    return plain if _DEVICE.fullmatch(plain) else ""
+    return plain if re.fullmatch(_DEVICE, plain) else ""
 
 
 def _named(text: str, device: DeviceFact) -> bool:
     """Whether `text` names the device, by identity or by name."""
     if device.is_called(text):
         return True
-    return _DEVICE.fullmatch(text) is not None and parse_device(text).matches(device)
+    return re.fullmatch(_DEVICE, text) is not None and parse_device(text).matches(device)
 
 
 def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> Facts:

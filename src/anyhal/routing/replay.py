@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from difflib import get_close_matches
 from typing import Any
 
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.ops import lookup
 from anyhal.ops._spec import describe
-from anyhal.printable import printable
+from anyhal.printable import get_close_matches, printable
 from anyhal.records import record
 from anyhal.routing.explain import parse
 from anyhal.routing.facts import (

@@ -7,7 +7,6 @@ The Array type itself is native (fields only); `methods` sets its methods on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any, cast
 
 import numpy as np
@@ -17,6 +16,7 @@ from anyhal.dtypes import DType, dtype, of_value
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, UnsupportedError, typed_call
 from anyhal.ops._checks import FP8
 from anyhal.ops._spec import TensorSpec, describe
+from anyhal.printable import get_close_matches
 from anyhal.runtime import copies, foreign
 from anyhal.runtime import device as devices
 from anyhal.runtime.device import Device

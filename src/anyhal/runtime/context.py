@@ -5,13 +5,12 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from contextvars import ContextVar, Token
-from dataclasses import replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from anyhal import _core
 from anyhal.errors import InvalidArgumentError, typed_calls
-from anyhal.records import record
+from anyhal.printable import get_close_matches
+from anyhal.records import record, replace
 from anyhal.routing.facts import DETERMINISM, FALLBACKS, NUMERICS, Contract
 from anyhal.routing.policy import DEFAULT, Policy
 

@@ -4,12 +4,12 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import threading
+from _thread import allocate_lock
 from typing import Any
 
 from anyhal.errors import typed_call
 
-_lock = threading.Lock()
+_lock = allocate_lock()
 _made: dict[tuple[str, str], list[int]] = {}  # (source, target): how many, bytes
 
 

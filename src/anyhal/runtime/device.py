@@ -14,10 +14,9 @@ import contextlib
 import os
 import re
 import struct
-import threading
 import time
+from _thread import RLock, allocate_lock
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +31,7 @@ from anyhal.errors import (
     typed_call,
 )
 from anyhal.ops import NAMES
+from anyhal.records import mutable_record, replace
 from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import (
     DEFAULT,
@@ -45,12 +45,18 @@ from anyhal.routing.policy import (
     select,
 )
 from anyhal.runtime import context
-from anyhal.runtime.discovery import BackendRecord, Discovery, asked_for, discover, hashed
+from anyhal.runtime.discovery import (
+    UNCERTIFIED,
+    BackendRecord,
+    Discovery,
+    asked_for,
+    discover,
+    hashed,
+)
 from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
-from anyhal.runtime.probe import meet
 from anyhal.runtime.stages import STAGES
 from anyhal.runtime.verdicts import fingerprint_of
 
@@ -81,7 +87,7 @@ class Device(Handle):
         self._id = device_id
         self._opened: Any = None
         self._opened_in = 0  # the process that opened it
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
 
     @property
     def name(self) -> str:
@@ -184,7 +190,7 @@ def _capability(row: bytes) -> dict[str, Any]:
     }
 
 
-@dataclass(eq=False, repr=False)
+@mutable_record
 class _Loaded:
     discovery: Discovery
     devices: dict[str, Device]
@@ -192,7 +198,7 @@ class _Loaded:
     waiting: list[BackendRecord]  # found and not loaded so far
 
 
-_lock = threading.RLock()
+_lock = RLock()
 _state: _Loaded | None = None
 _by_native: dict[str, Device] = {}
 _EXIT_LIMIT_NS = 10 * 10**9
@@ -243,7 +249,10 @@ def _load_waiting(name: str | None = None) -> None:
         wanted = [r for r in state.waiting if name in (None, r.name)]
         state.waiting = [r for r in state.waiting if r not in wanted]
         wanted = [_with_hash(state, record) for record in wanted]
-        meet(wanted)  # strangers, all at once: those that hang do not add up
+        if any(record.state == UNCERTIFIED for record in wanted):
+            from anyhal.runtime.probe import meet  # most processes have none
+
+            meet(wanted)  # all at once: those that hang do not add up
         for record in wanted:
             _load_found(state, record)
 
@@ -281,8 +290,9 @@ def _with_hash(state: _Loaded, record: BackendRecord) -> BackendRecord:
 
 def _load_found(state: _Loaded, record: BackendRecord) -> None:
     """Loads what discovery found; its failure costs only itself."""
-    with contextlib.suppress(BackendLoadError):
-        _load(state, record, record.name, {})
+    if record.error is None:
+        with contextlib.suppress(BackendLoadError):
+            _load(state, record, record.name, {})
     row = record.stages.first_failure
     if row is not None and all(r.name != record.name for r in state.refused):
         sentence = record.error or f"{row.detail}; {row.hint}"  # it was loaded and has no device

@@ -13,14 +13,13 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from anyhal import _core, settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.printable import printable
-from anyhal.records import record
+from anyhal.records import field, mutable_record, record, replace
 from anyhal.runtime import hardware, installed
 from anyhal.runtime.discovery_cache import begin, save
 from anyhal.runtime.elf import ElfFile
@@ -250,7 +249,7 @@ def _holds_manifest(folder: Path) -> bool:
         return False
 
 
-@dataclass(eq=False, repr=False)
+@mutable_record
 class _Walk:
     """One backend on its way through the stages."""
 
@@ -321,16 +320,21 @@ class _Walk:
     def _name(self) -> str:
         return self.manifest.name if self.manifest else self.folder.name
 
+    @property
+    def _file(self) -> str:
+        return f"{self.folder}/{FILE_NAME}"
+
     # Each stage answers None, or why the backend stops there.
 
     def _found(self) -> Stop | None:
-        given, self.folder = self.folder, Path(self.rights.resolved(self.folder))
+        given = self.folder
+        self.folder = _path_of(self.rights.resolved(given), given)
         try:
             str(self.folder).encode("utf-8")
         except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
             why = "its path is not UTF-8, and so cannot be handed to the core"
             return Stop("unreadable", printable(str(self.folder)), why, "rename the folder")
-        for path in (given, self.folder / FILE_NAME):
+        for path in (given, self._file):
             writer = self.rights.writable_by_others(path, self.root.strict)
             if not writer:
                 continue
@@ -339,35 +343,35 @@ class _Walk:
         return None
 
     def _manifest(self) -> Stop | None:
-        file = self.folder / FILE_NAME
+        file = self._file
         try:
             self.manifest = read_manifest(file)
         except ManifestError as why:
             reason, _, hint = str(why).rpartition("; ")
-            return Stop("bad_manifest", str(file), reason, hint)
+            return Stop("bad_manifest", file, reason, hint)
         if not contract_fits(self.manifest.abi, self.manifest.floor, CONTRACT):
             draft = "draft " if self.manifest.abi.startswith("0.") else ""
             floor = f" (from {self.manifest.floor} on)" if self.manifest.floor else ""
             theirs = f"it is built for {draft}{self.manifest.abi}{floor} of the contract"
             old = is_older(self.manifest.abi, CONTRACT) and not self.manifest.floor
             hint = f"upgrade the {'backend' if old else 'core'}"
-            return Stop("abi_mismatch", str(file), f"{theirs}, this core has {CONTRACT}", hint)
+            return Stop("abi_mismatch", file, f"{theirs}, this core has {CONTRACT}", hint)
         self._settings()
-        if not (self.folder / self.manifest.library).is_file():
-            missing = str(self.folder / self.manifest.library)
+        missing = f"{self.folder}/{self.manifest.library}"
+        if not os.path.isfile(missing):
             hint = "build it, or install the backend again"
             return Stop("no_library", missing, "there is no such file", hint)
         other = self.seen_names.get(self.manifest.name)
         if other is not None and other != self.folder:
             reason = f"the name {self.manifest.name!r} is taken by {other}, which was found first"
             hint = "remove one of the two from the search path"
-            return Stop("name_taken", str(file), reason, hint)
+            return Stop("name_taken", file, reason, hint)
         return None
 
     def _architecture(self) -> Stop | None:
         assert self.manifest is not None
         wanted = self.manifest.hardware
-        stop = hardware.misfit(wanted, str(self.folder / FILE_NAME))
+        stop = hardware.misfit(wanted, self._file)
         # What the user names by a variable is tried, whatever the machine seems to have.
         if stop is not None and (stop.code == "other_machine" or not self.asked):
             return stop
@@ -383,8 +387,8 @@ class _Walk:
 
     def _trust(self) -> Stop | None:
         assert self.library is not None
-        library = Path(self.rights.resolved(self.library))
-        info = library.stat()
+        library = _path_of(self.rights.resolved(self.library), self.library)
+        info = os.stat(library)
         builds = [f"build id {self.elf.build_id}"] if self.elf and self.elf.build_id else []
         for mark in ((info.st_dev, info.st_ino), *builds):
             first = self.seen_files.get(mark, library)
@@ -409,13 +413,10 @@ class _Walk:
 
     def _against_build(self, library: Path) -> Stop | None:
         """Self-tested is what this build made, in its place and unchanged."""
-        try:
-            key = library.relative_to(package_folder()).as_posix()
-        except ValueError:
+        package, file = f"{package_folder()}/", str(library)
+        expected = self.hashes.get(file.removeprefix(package))
+        if expected is None or not file.startswith(package):
             return None  # a stranger: uncertified
-        expected = self.hashes.get(key)
-        if expected is None:
-            return None
         self.sha256 = self.sha256 or expected
         if expected != self.sha256:
             reason = (
@@ -445,7 +446,7 @@ class _Walk:
                 settings.setting(variable)
             except NotFoundError as unknown:
                 reason, _, hint = str(unknown).rpartition("; ")
-                return Stop("bad_setting", str(self.folder / FILE_NAME), reason, hint)
+                return Stop("bad_setting", self._file, reason, hint)
         found = find_libraries(self.manifest.libraries)
         self.given |= found.settings
         self.notes += found.notes
@@ -459,6 +460,11 @@ class _Walk:
             self.given[self.manifest.opens.setting] = os.pathsep.join(map(str, paths))
             self.notes += notes
         return stop
+
+
+def _path_of(text: str, known: Path) -> Path:
+    """`known` where it is the same: to take a path apart costs more than to look at its file."""
+    return known if text == str(known) else Path(text)
 
 
 def hash_of(path: Path) -> str:

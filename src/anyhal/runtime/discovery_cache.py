@@ -1,9 +1,9 @@
 """What was worked out from files, kept for the next process as long as those files stay the same.
 SPDX-License-Identifier: Apache-2.0
 
-One file in the cache folder: a checksum, then JSON. A row has a key, the stamp of its files, and
-answers to questions about them: a manifest as parsed, the entry points of installed packages. An
-answer is used only while the stamp is what it was. The file is read only where nobody else can
+One file in the cache folder: a checksum, then a line per row, its parts in JSON. A row has a key,
+the stamp of its files, and answers to questions about them: a manifest as parsed, the entry points
+of installed packages. An answer is used only while the stamp is what it was. The file is read only where nobody else can
 write it; a damaged one is ignored and written anew; one that cannot be written costs only time.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 import zlib
+from _thread import RLock
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +25,7 @@ from anyhal.runtime.small_file import read_small_file
 from anyhal.settings import cache_folder
 
 FILE_NAME = "discovery.json"
-_FORM = "anyhal-discovery 1"
+_FORM = "anyhal-discovery 2"
 _MOST_BYTES = 8 << 20
 _MOST_ROWS = 4096  # a row takes about a kilobyte
 # A file that changed so shortly before it was read may change once more within one tick of the file
@@ -58,18 +58,35 @@ def stamp_of(paths: Iterable[str | os.PathLike[str]], given: str = "") -> Stamp:
     return Stamp("|".join(seen), newest)
 
 
+_Row = tuple[str, dict[str, Any]]  # the text of a stamp, and answers by question
+
+
 class _Kept:
-    """The file's rows as this process read them and added to them."""
+    """The file's lines, and the rows of which this process asked or that it added: a program takes
+    apart no line that others left."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.rows: dict[str, tuple[str, dict[str, Any]]] = _read(path)
-        self.used: set[str] = set()
+        self.lines = _read(path)
+        self.rows: dict[str, _Row] = {}
         self.changed = False
+
+    def row(self, key: str) -> _Row:
+        found = self.rows.get(key)
+        if found is None:
+            found = self.rows[key] = _row_of(self.lines.get(json.dumps(key), ""))
+        return found
+
+
+def _row_of(line: str) -> _Row:
+    if not line:
+        return "", {}
+    stamp, answers = json.loads(line)
+    return stamp, answers
 
 
 _kept: _Kept | None = None
-_lock = threading.RLock()
+_lock = RLock()
 
 
 def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer]) -> _Answer:
@@ -80,8 +97,7 @@ def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer
     """
     with _lock:
         kept = _of_now()
-        kept.used.add(key)
-        text, answers = kept.rows.get(key, ("", {}))
+        text, answers = kept.row(key)
         if text == stamp.text and question in answers:
             found: _Answer = answers[question]
             return found
@@ -89,7 +105,7 @@ def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer
     if time.time_ns() - stamp.newest_ns < _SETTLED_NS or not _is_json(made):
         return made
     with _lock:
-        text, answers = kept.rows.get(key, ("", {}))
+        text, answers = kept.row(key)
         kept.rows[key] = (stamp.text, {**(answers if text == stamp.text else {}), question: made})
         kept.changed = True
     return made
@@ -129,16 +145,19 @@ def _of_now() -> _Kept:
     return _kept
 
 
-def _read(path: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+def _read(path: Path) -> dict[str, str]:
+    """Lines by their key."""
     rights = Rights()
     try:
         if rights.writable_by_others(path.parent) or rights.writable_by_others(path):
             return {}  # somebody else may have answered
         head, _, text = read_small_file(path, _MOST_BYTES).partition(b"\n")
-        rows = json.loads(text) if head == _head(text) else {}
-    except (OSError, ValueError, RecursionError):
+        if head != _head(text):
+            return {}
+        lines = [line.partition("\t") for line in text.decode("ascii").split("\n")]
+    except (OSError, ValueError):
         return {}
-    return {key: (stamp, answers) for key, (stamp, answers) in rows.items()}
+    return {key: line for key, _, line in lines}
 
 
 def _head(text: bytes) -> bytes:
@@ -146,20 +165,17 @@ def _head(text: bytes) -> bytes:
     return f"{_FORM} {zlib.crc32(text):08x}".encode()
 
 
-def _bounded(kept: _Kept) -> dict[str, tuple[str, dict[str, Any]]]:
+def _bounded(kept: _Kept) -> dict[str, str]:
     """The rows that this process used, and of the others as many as there is room for."""
-    if len(kept.rows) <= _MOST_ROWS:
-        return kept.rows
-    mine = {key: row for key, row in kept.rows.items() if key in kept.used}
-    others = {key: row for key, row in kept.rows.items() if key not in kept.used}
-    both = list((mine | others).items())
-    return dict(both[:_MOST_ROWS])
+    mine = {json.dumps(key): json.dumps(row) for key, row in kept.rows.items() if row[1]}
+    others = {key: line for key, line in kept.lines.items() if key not in mine}
+    return dict([*mine.items(), *others.items()][:_MOST_ROWS])
 
 
-def _write(path: Path, rows: dict[str, tuple[str, dict[str, Any]]]) -> None:
+def _write(path: Path, lines: dict[str, str]) -> None:
     part = path.with_suffix(f".{os.getpid()}.part")
     try:
-        text = json.dumps(rows).encode()
+        text = "\n".join(f"{key}\t{line}" for key, line in lines.items()).encode()
         if len(text) > _MOST_BYTES - 64:
             return
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,8 +16,10 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from anyhal.records import record
 
 _IDENT = struct.Struct("<4sBBBBB7x")
 _HEADER = struct.Struct("<HHIQQQIHHHHHH")  # from e_type on
@@ -68,7 +70,7 @@ class ElfError(ValueError):
         self.code = code
 
 
-@dataclass(frozen=True)
+@record
 class VersionNeed:
     """One version of another library's symbols, such as GLIBC_2.28 of libc.so.6."""
 
@@ -77,7 +79,7 @@ class VersionNeed:
     weak: bool = False  # the loader goes on without it
 
 
-@dataclass(frozen=True)
+@record
 class ElfFile:
     """What a file says of itself. For a machine that is not 64-bit little-endian, `kind` and
     `machine` only."""
@@ -333,7 +335,7 @@ def _symbol_count(dynamic: _Dynamic) -> int:
     raise ElfError("malformed", "its table of hashes has no end")
 
 
-@dataclass(frozen=True)
+@record
 class CLibrary:
     """The C library of a process: "glibc" with its version such as (2, 36), or "musl"."""
 
@@ -378,6 +380,7 @@ def c_library_refusal(elf: ElfFile, here: CLibrary | None = None) -> str:
     return f"it is built for glibc >= {dotted}, {runs}" if oldest > here.version else ""
 
 
+@lru_cache
 def _numbers(text: str) -> tuple[int, ...]:
     """(2, 17) of "2.17"; () for GLIBC_PRIVATE and the like."""
     parts = text.split(".")

@@ -5,11 +5,13 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.elf import ElfError, ElfFile, VersionNeed, read_elf
+
+_need = lru_cache(VersionNeed)  # most libraries need the same
 
 
 def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
@@ -17,6 +19,8 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
 
     def look() -> dict[str, Any]:
         try:
+            from dataclasses import asdict  # only who reads the file needs it
+
             return asdict(read_elf(os.fspath(path), exports=exports))
         except ElfError as why:
             return {"code": why.code, "sentence": str(why)}
@@ -25,6 +29,6 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
     said = dict(remember(os.fspath(path), stamp_of([path]), question, look))
     if "code" in said:
         raise ElfError(said["code"], said["sentence"])
-    said["versions"] = tuple(VersionNeed(**row) for row in said["versions"])
+    said["versions"] = tuple(_need(*row.values()) for row in said["versions"])
     made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
     return ElfFile(**made)

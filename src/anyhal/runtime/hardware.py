@@ -16,7 +16,7 @@ from anyhal.runtime.versions import release
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _CPU = Path("/proc/cpuinfo")
-_MODALIAS = re.compile(r"pci:v0000([0-9A-F]{4})d0000([0-9A-F]{4})")
+_MODALIAS = r"pci:v0000([0-9A-F]{4})d0000([0-9A-F]{4})"
 
 
 def misfit(wanted: Hardware, file: str) -> Stop | None:
@@ -81,7 +81,7 @@ def pci_ids() -> frozenset[str]:
     found: set[str] = set()
     for device in glob(f"{_PCI_DEVICES}/*/modalias"):
         try:
-            match = _MODALIAS.match(Path(device).read_text(encoding="ascii", errors="replace"))
+            match = re.match(_MODALIAS, Path(device).read_text(encoding="ascii", errors="replace"))
         except OSError:
             continue
         if match is not None:

@@ -4,21 +4,21 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import threading
+from contextvars import ContextVar
 
 from anyhal.errors import InternalError
 
-_kernels = threading.local()
+_inside = ContextVar("anyhal kernel thread", default=False)  # each thread has a context of its own
 
 
 def enter_kernel() -> None:
     """This thread runs kernels of a Python backend, now and for good."""
-    _kernels.inside = True
+    _inside.set(True)
 
 
 def refuse_in_kernel() -> None:
     """Whoever holds a lock of ours may wait for the kernel that asks for it here."""
-    if getattr(_kernels, "inside", False):
+    if _inside.get():
         raise InternalError(
             "a kernel of a Python backend calls an op of anyhal, which may wait for that kernel;"
             " compute with NumPy there"

@@ -19,11 +19,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import NotFoundError
+from anyhal.printable import get_close_matches
 
 _UNFINISHED_S = 3600.0  # a file under its temporary name is a live writer's until then
 _DEEPEST = 8  # folders below a part

@@ -7,10 +7,10 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from anyhal.printable import get_close_matches
 from anyhal.records import record
 from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.small_file import read_small_file
@@ -96,13 +96,13 @@ class Manifest:
     python: str = ""  # in place of `library`, which then is this file as well: a chip in Python
 
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_LIBRARY = re.compile(r"[A-Za-z0-9_.+-]+\.so(\.[0-9]+)*")
-_PYTHON = re.compile(r"[A-Za-z0-9_]+\.py")
-_PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_VERSIONED = re.compile(r"[^/]+\.so\.[0-9]+(\.[0-9]+)*")
-_PCI = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4})?")
-_NUMBERS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
+_NAME = r"[a-z][a-z0-9_]*"
+_LIBRARY = r"[A-Za-z0-9_.+-]+\.so(\.[0-9]+)*"
+_PYTHON = r"[A-Za-z0-9_]+\.py"
+_PACKAGE = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
+_VERSIONED = r"[^/]+\.so\.[0-9]+(\.[0-9]+)*"
+_PCI = r"[0-9a-f]{4}(:[0-9a-f]{4})?"
+_NUMBERS = r"[0-9]{1,9}(\.[0-9]{1,9})*"
 
 _KEYS: dict[str, type] = {
     "name": str,
@@ -150,7 +150,7 @@ _LIBRARY_KEYS: dict[str, type] = {
 }
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: str | Path) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
     data = dict(remember(str(path), stamp_of([path]), "toml", lambda: _parsed(path)))
     _check(data, _KEYS, tuple(k for k in _REQUIRED if k != "library" or "python" not in data), "")
@@ -163,11 +163,11 @@ def read_manifest(path: Path) -> Manifest:
         settings=tuple(data.get("settings", {}).items()),
         opens=_plugin_files(data["opens"]) if "opens" in data else None,
     )
-    if not _NAME.fullmatch(manifest.name):
+    if not re.fullmatch(_NAME, manifest.name):
         raise ManifestError(f"name {manifest.name!r} is not one lower-case word; rename it")
     if not -MAX_RANK <= manifest.rank < MAX_RANK:
         raise ManifestError("rank does not fit 32 bits; write a small number")
-    if not manifest.python and not _LIBRARY.fullmatch(manifest.library):
+    if not manifest.python and not re.fullmatch(_LIBRARY, manifest.library):
         raise ManifestError(
             f"library {manifest.library!r} is not a file name ending in .so; write the name of the"
             " file beside this manifest, without a folder"
@@ -179,7 +179,7 @@ def read_manifest(path: Path) -> Manifest:
         raise ManifestError(
             f"abi {manifest.abi!r} is neither a version nor a range; write it like 0.3 or >=1.0,<2"
         )
-    if manifest.floor and not _NUMBERS.fullmatch(manifest.floor):
+    if manifest.floor and not re.fullmatch(_NUMBERS, manifest.floor):
         raise ManifestError(f"floor {manifest.floor!r} is not a version; write it like 1.0")
     return manifest
 
@@ -188,7 +188,7 @@ def _check_python(data: dict[str, Any]) -> None:
     """A chip in Python has its file in the place of a library's."""
     if "library" in data:
         raise ManifestError("it names a library and a Python file; remove one of the two")
-    if not _PYTHON.fullmatch(data["python"]):
+    if not re.fullmatch(_PYTHON, data["python"]):
         raise ManifestError(
             f"python {data['python']!r} is not a file name ending in .py; write the name of the"
             " file beside this manifest, without a folder"
@@ -196,7 +196,7 @@ def _check_python(data: dict[str, Any]) -> None:
     data["library"] = data["python"]
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parsed(path: str | Path) -> dict[str, Any]:
     import tomllib  # what is remembered needs no parser
 
     try:
@@ -251,11 +251,11 @@ def _hardware(table: dict[str, Any]) -> Hardware:
         _check(table["driver"], _DRIVER, ("file", "least"), "hardware.driver.")
         driver = Driver(**table["driver"])
         _absolute([driver.file], "hardware.driver.file")
-        if not _NUMBERS.fullmatch(driver.least):
+        if not re.fullmatch(_NUMBERS, driver.least):
             raise ManifestError(f"hardware.driver.least {driver.least!r} is no version; correct it")
     pci = _strings(table.get("pci", []), "hardware.pci")
     for name in pci:
-        if not _PCI.fullmatch(name):
+        if not re.fullmatch(_PCI, name):
             raise ManifestError(
                 f"hardware.pci {name!r} is no PCI id; write vendor or vendor:device in lower-case"
                 " hexadecimal, such as 10de or 10de:2330"
@@ -276,11 +276,11 @@ def _vendor_library(row: Any, versioned: bool = True) -> VendorLibrary:
     roots = _absolute(row.get("roots", []), "libraries.roots")
     if "package" not in row and not roots:
         raise ManifestError("key libraries.package is missing; add it, or libraries.roots")
-    if "package" in row and not _PACKAGE.fullmatch(row["package"]):
+    if "package" in row and not re.fullmatch(_PACKAGE, row["package"]):
         raise ManifestError(f"libraries.package {row['package']!r} is no distribution; correct it")
     if "/" in row["file"]:
         raise ManifestError(f"libraries.file {row['file']!r} has a folder; write the file name")
-    if versioned and not _VERSIONED.fullmatch(row["file"]):
+    if versioned and not re.fullmatch(_VERSIONED, row["file"]):
         # A name without a number is whatever lies there, in any version.
         raise ManifestError(
             f"libraries.file {row['file']!r} names no version; write the one that it was built"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from anyhal.records import record
 from anyhal.runtime.discovery import BackendRecord
 from anyhal.runtime.stages import Stop
 from anyhal.runtime.vendor import needed_first
@@ -22,9 +22,14 @@ _FAMILIES = (
     ("protobuf", r"libprotobuf(-[0-9a-f]+)?\.so"),
     ("BLAS", r"lib((scipy_)?openblas[a-z0-9_]*|mkl_rt|blis|blis-mt|armpl[a-z_]*)(-[0-9a-f]+)?\.so"),
 )
+# How their names begin: most processes have fewer than two such files, and match no pattern.
+_BEGINNINGS = (
+    *("libgomp", "libiomp", "libomp", "libLLVM", "libprotobuf"),
+    *("libscipy_openblas", "libopenblas", "libmkl_rt", "libblis", "libarmpl"),
+)
 
 
-@dataclass(frozen=True)
+@record
 class Copies:
     """More than one library of a family in this process."""
 
@@ -39,7 +44,9 @@ class Copies:
 
 def copies_of_runtimes(mapped: Iterable[str]) -> list[Copies]:
     """Families of which more than one file is mapped."""
-    names = [(os.path.basename(path), path) for path in mapped]
+    names = [(name, path) for path in mapped if (name := _name_of(path)).startswith(_BEGINNINGS)]
+    if len(names) < 2:
+        return []
     found = []
     for family, pattern in _FAMILIES:
         members = [os.path.realpath(path) for name, path in names if re.match(pattern, name)]
@@ -90,13 +97,17 @@ def _vendor_settings(record: BackendRecord) -> list[str]:
 
 def _other_copy(path: str, mapped: Sequence[str]) -> str | None:
     """The file that the process has under the name of `path`, when it is another one."""
-    name = os.path.basename(path)
+    name = _name_of(path)
     for other in mapped:
-        if os.path.basename(other) != name:
+        if _name_of(other) != name:
             continue
         if os.path.realpath(other) != os.path.realpath(path):
             return other
     return None
+
+
+def _name_of(path: str) -> str:
+    return path[path.rfind("/") + 1 :]
 
 
 def _second_copy(ours: str, theirs: str) -> Stop:

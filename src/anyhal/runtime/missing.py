@@ -1,13 +1,25 @@
-"""What `anyhal.NAME` says for a name that is not there.
+"""What `anyhal.NAME` gives for a name that is not there: what few programs use is imported when it
+is asked for; for others, an error that knows the nearest name.
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
-from typing import NoReturn
+from importlib import import_module
+from typing import Any
 
+from anyhal.printable import get_close_matches
+
+_LATE = {
+    "anyhal.runtime.einsum": ("einsum",),
+    "anyhal.runtime.kernels": ("Kernel", "Module", "load_module"),
+    "anyhal.runtime.native": (
+        *("Extension", "KernelLimits", "NativeHandle", "NativeOperand", "NativeWork"),
+        *("enqueue_native", "extension", "kernel_limits", "native_handle"),
+    ),
+}
+LATE = {name: module for module, names in _LATE.items() for name in names}
 # What others call it, where the nearest spelling would be another function.
 _CALLED_HERE = {
     "absolute": "abs",
@@ -19,8 +31,16 @@ _CALLED_HERE = {
 }
 
 
-def __getattr__(name: str) -> NoReturn:
+def __dir__() -> list[str]:
+    return sorted(vars(sys.modules["anyhal"]).keys() | LATE.keys())
+
+
+def __getattr__(name: str) -> Any:
     """AttributeError, so that hasattr works, with the nearest known name."""
+    if name in LATE:
+        found = getattr(import_module(LATE[name]), name)
+        setattr(sys.modules["anyhal"], name, found)
+        return found
     said = f"module 'anyhal' has no attribute {name!r}"
     if name.startswith("_"):
         raise AttributeError(said)  # asked for by protocols, not by people

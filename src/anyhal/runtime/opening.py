@@ -13,7 +13,6 @@ from anyhal.routing.facts import RefusedBackend
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord
 from anyhal.runtime.manifest import PluginFiles
 from anyhal.runtime.mapped import copies_of_runtimes, foreign_copies, share_vendor
-from anyhal.runtime.probe import first_contact
 from anyhal.runtime.stages import (
     ABSENT,
     CODE_OF_STAGE,
@@ -85,7 +84,10 @@ def _instance(record: BackendRecord, name: str, given: Mapping[str, str], first:
         from anyhal.sdk.chip import load  # only those who have such a chip need it
 
         return load(record.library, record.sha256, name, settings)
-    first_contact(record, name, given)
+    if record.state == UNCERTIFIED:
+        from anyhal.runtime.probe import first_contact  # most processes meet no stranger
+
+        first_contact(record, name, given)
     return _core.load(str(record.library), record.sha256, name, settings, first)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import sys
-import threading
+from _thread import allocate_lock
 from collections import Counter
 from typing import Any
 
@@ -16,7 +16,7 @@ from anyhal.errors import typed_call
 from anyhal.printable import printable
 from anyhal.runtime.device import routes
 
-_lock = threading.Lock()
+_lock = allocate_lock()
 _moved: dict[str, Counter[tuple[str, str, str]]] = {}  # by home: (op, where, reason)
 
 

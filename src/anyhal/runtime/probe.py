@@ -10,7 +10,6 @@ Answers are kept in the cache folder, by library, settings and what the system w
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from anyhal import settings
+from anyhal import _core, settings
 from anyhal.errors import BackendLoadError
 from anyhal.printable import printable
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord, package_folder
@@ -76,7 +75,7 @@ class Stranger:
         given = sorted(pair for pair in self.settings if pair[0] != "cache_dir")
         beside = self.library.parent  # what it needs may lie there, too
         text = f"{_FORM} {self.sha256} {beside} {given} {_machine()}"
-        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        return _core.sha256(text.encode("utf-8", "surrogateescape"))[:32]
 
 
 @dataclass(frozen=True)

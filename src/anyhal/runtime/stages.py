@@ -8,8 +8,9 @@ failure is kept for ever, whatever is tried afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, overload
+
+from anyhal.records import record
 
 # From the first question to the last one: design/abi.md, "Loading".
 STAGES = (
@@ -103,7 +104,7 @@ CODE_OF_STAGE = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Stage:
     """One row of the record. `code` is a key of CODES, "" where the stage passed; `detail` says why
     in words, `hint` what to do."""
@@ -125,7 +126,7 @@ class Stage:
         return self.status in (FAILED, ABSENT)
 
 
-@dataclass(frozen=True)
+@record
 class Stop:
     """Why a backend goes no further than the stage at hand. `absent`: nothing is wrong with it."""
 
@@ -184,7 +185,7 @@ class Stages(Sequence[Stage]):
 
     def document(self) -> list[dict[str, Any]]:
         """The rows as JSON has them."""
-        return [asdict(row) for row in self.rows]
+        return [vars(row).copy() for row in self.rows]
 
     def __len__(self) -> int:
         return len(STAGES)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from anyhal import settings
-from anyhal.records import record
+from anyhal.records import field, mutable_record, record
 from anyhal.runtime import installed
 from anyhal.runtime.elf import ElfError
 from anyhal.runtime.elf_cache import elf_of
@@ -23,7 +22,7 @@ from anyhal.runtime.stages import Stop
 from anyhal.runtime.versions import version_matches
 
 
-@dataclass
+@mutable_record
 class Found:
     """What was found for the [[libraries]] of one manifest."""
 

@@ -21,6 +21,7 @@ from anyhal.ops import lookup
 from anyhal.ops._spec import OpSpec
 from anyhal.printable import printable
 from anyhal.runtime.discovery_cache import remember, stamp_of
+from anyhal.runtime.discovery_cache import save as save_answers
 from anyhal.runtime.kept_json import read_kept, write_kept
 from anyhal.settings import cache_folder
 
@@ -93,4 +94,6 @@ def _shared_hash() -> str:
         return _core.sha256(b"".join(Path(file).read_bytes() for file in files))
 
     names = "|".join(files)
-    return remember("known answers", stamp_of(files, names), "sha256", of_files)
+    found = remember("known answers", stamp_of(files, names), "sha256", of_files)
+    save_answers()  # discovery is over
+    return found

@@ -6,25 +6,25 @@ from __future__ import annotations
 
 import re
 
-_CLAUSE = re.compile(r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)")
-_EXACT = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}")
+_CLAUSE = r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)"
+_EXACT = r"[0-9]{1,9}\.[0-9]{1,9}"
 
 
 def is_range(text: str) -> bool:
     """Whether every clause can be read."""
-    return all(_CLAUSE.fullmatch(clause.strip()) for clause in text.split(","))
+    return all(re.fullmatch(_CLAUSE, clause.strip()) for clause in text.split(","))
 
 
 def is_contract(text: str) -> bool:
     """Whether a manifest may write it as `abi`: "0.3", or a range."""
-    return bool(_EXACT.fullmatch(text)) or is_range(text)
+    return bool(re.fullmatch(_EXACT, text)) or is_range(text)
 
 
 def version_matches(version: str, clauses: str) -> bool:
     """Whether a release such as 2023.2.0 meets ">=2023.2,<2024". Unreadable clauses never match."""
     numbers = release(version)
     for clause in clauses.split(","):
-        found = _CLAUSE.fullmatch(clause.strip())
+        found = re.fullmatch(_CLAUSE, clause.strip())
         if found is None:
             return False
         sign, bound = found[1], release(found[2])
@@ -44,7 +44,7 @@ def contract_fits(abi: str, floor: str, core: str) -> bool:
     here = release(core)
     if floor and here < release(floor):
         return False
-    if not _EXACT.fullmatch(abi):
+    if not re.fullmatch(_EXACT, abi):
         return version_matches(core, abi)
     built = release(abi)
     if abi.startswith("0."):

@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import anyhal as hal
@@ -17,6 +16,7 @@ from anyhal.errors import (
     UnsupportedError,
     typed_calls,
 )
+from anyhal.printable import get_close_matches
 from anyhal.training.record import Recorded
 from anyhal.training.rules import REFUSED, RULES
 from anyhal.training.rules._shapes import cast, sum_dtype
