@@ -40,6 +40,7 @@ MOST_BYTES = {
 }
 # Statuses come from C, where an enum holds any number.
 SANITISERS = ("-fsanitize=fuzzer-no-link,address,undefined", "-fno-sanitize=enum")
+_MOST_KEPT = 200  # of one run in Python, the shortest: what they cover is not compared
 _COUNTS = re.compile(r"^#(\d+)\s+DONE\s+cov: (\d+).* corp: (\d+)/", re.MULTILINE)
 
 
@@ -128,7 +129,7 @@ def keep_reduced(command: list[str], seeds: Path, grown: Path, reduced: Path) ->
             old.unlink()
     else:  # a merge starts the program anew by its first word, which would be Python's
         reduced = grown
-    for new in reduced.iterdir():
+    for new in sorted(reduced.iterdir(), key=lambda p: p.stat().st_size)[:_MOST_KEPT]:
         data = new.read_bytes()
         (seeds / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
 

@@ -14,6 +14,7 @@ TARGET = sys.argv.pop(1)
 READS = {"model_file": ["anyhal.frontends.gguf.reader"], "manifest": ["anyhal.runtime.manifest"]}
 
 with atheris.instrument_imports(include=[*READS[TARGET], "tomllib"]):
+    import_module("tomllib")  # which the reader of manifests imports when it needs it
     one_input = import_module(TARGET).one_input
 atheris.Setup(sys.argv, one_input)
 atheris.Fuzz()
