@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anyhal import settings
-from anyhal.runtime import installed, opening, vendor
+from anyhal.runtime import installed, mapped, opening, vendor
 from anyhal.runtime.manifest import ManifestError, PluginFiles, VendorLibrary, read_manifest
 
 HEAD = """
@@ -86,3 +86,14 @@ def test_a_bridge_without_files_says_what_to_do() -> None:
         said = opening.without_devices("bridge", PluginFiles("s", "V", "", packages))
         assert f"; {advice}" in said and said.endswith(" in V"), said
     assert opening.without_devices("card", None).endswith("connect one to use it")
+
+
+def test_a_list_of_files_is_compared_file_by_file(tmp_path: Path) -> None:
+    first, second, other = (tmp_path / n for n in ("one/a.so", "two/b.so", "three/b.so"))
+    for path in (first, second, other):
+        path.parent.mkdir()
+        path.write_bytes(b"")
+    listed = [f"{first}:{second}"]
+    assert mapped.foreign_copies(listed, [str(first), str(second)]) is None
+    stop = mapped.foreign_copies(listed, [str(first), str(second), str(other)])
+    assert stop is not None and stop.code == "second_copy" and str(other) in stop.detail

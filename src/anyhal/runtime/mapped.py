@@ -83,7 +83,7 @@ def share_vendor(
 
 def foreign_copies(wanted: Iterable[str], mapped: Sequence[str]) -> Stop | None:
     """A library that was to come from one file and is in the process from another one as well."""
-    for path in wanted:
+    for path in (part for text in wanted for part in text.split(os.pathsep)):
         theirs = _other_copy(path, mapped) if os.path.isabs(path) and ".so" in path else None
         if theirs is not None:
             return _second_copy(path, theirs)
