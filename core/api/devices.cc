@@ -92,23 +92,14 @@ std::string address_of(const anyhal_device_info& info) {
 // In the order of their numbers: the rule of `_numbered` in runtime/device.py.
 void number(std::vector<ListedDevice>& listed) {
   const auto bus = [](const ListedDevice& d) {
-    const std::pair key(d.info.pci_domain, d.info.pci_function);
-    return key.first || key.second ? std::optional(key) : std::nullopt;
+    return std::pair(d.info.pci_domain, d.info.pci_function);
   };
-  const auto uuid = [](const ListedDevice& d) {
-    const std::string key = uuid_of(d.info);
-    return key.empty() ? std::nullopt : std::optional(key);
-  };
-  const auto sorted_by = [&](const auto& key) {
-    std::set<typename decltype(key(listed[0]))::value_type> keys;
-    for (const ListedDevice& d : listed)
-      if (const auto k = key(d)) keys.insert(*k);
-    if (keys.size() != listed.size()) return false;
-    std::sort(listed.begin(), listed.end(),
-              [&](const ListedDevice& a, const ListedDevice& b) { return key(a) < key(b); });
-    return true;
-  };
-  if (!listed.empty() && !sorted_by(bus)) sorted_by(uuid);
+  std::set<std::pair<uint32_t, uint32_t>> keys;
+  for (const ListedDevice& d : listed)
+    if (bus(d).first || bus(d).second) keys.insert(bus(d));
+  if (keys.size() != listed.size()) return;
+  std::sort(listed.begin(), listed.end(),
+            [&](const ListedDevice& a, const ListedDevice& b) { return bus(a) < bus(b); });
 }
 
 void add_devices(ApiBackend& b) {

@@ -330,14 +330,15 @@ def _load(
 
 
 def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """In the order of their numbers, which is the same in every process: by bus address, as
-    management tools count, else by UUID; as listed where some device has neither. Twin of
-    core/api/devices.cc."""
-    for key in (lambda r: (r["pci_domain"], r["pci_function"]), lambda r: r["uuid"]):
-        keys = [key(r) for r in rows]
-        if all(any(k) for k in keys) and len(set(keys)) == len(keys):
-            return sorted(rows, key=key)
-    return rows
+    """In the order of their numbers: by bus address, as management tools count and so the same in
+    every process; as listed where some device has none. Twin of core/api/devices.cc."""
+
+    def bus(row: dict[str, Any]) -> tuple[int, int]:
+        return row["pci_domain"], row["pci_function"]
+
+    keys = [bus(row) for row in rows]
+    known = all(any(key) for key in keys) and len(set(keys)) == len(keys)
+    return sorted(rows, key=bus) if known else rows
 
 
 def _artefact_folder(backend: str) -> str:
