@@ -153,9 +153,11 @@ _LIBRARY_KEYS: dict[str, type] = {
 def read_manifest(path: str | Path) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
     data = dict(remember(str(path), stamp_of([path]), "toml", lambda: _parsed(path)))
-    _check(data, _KEYS, tuple(k for k in _REQUIRED if k != "library" or "python" not in data), "")
     if "python" in data:
+        _check(data, _KEYS, tuple(key for key in _REQUIRED if key != "library"), "")
         _check_python(data)
+    else:
+        _check(data, _KEYS, _REQUIRED, "")
     manifest = Manifest(
         **{k: data[k] for k in _KEYS if k in data and k not in _TABLES},
         hardware=_hardware(data.get("hardware", {})),
@@ -231,7 +233,7 @@ def _check(
 
 
 def _strings(values: list[Any], where: str) -> tuple[str, ...]:
-    if not all(isinstance(value, str) for value in values):
+    if values and not all(isinstance(value, str) for value in values):
         raise ManifestError(f"{where} holds something other than text; correct it")
     return tuple(values)
 
