@@ -21,8 +21,9 @@ from anyhal.errors import (
     UnsupportedError,
     typed_call,
 )
+from anyhal.runtime.context import queue_of
 from anyhal.runtime.device import Device, device, of_native
-from anyhal.runtime.queue import Queue, queue_of
+from anyhal.runtime.queue import Queue
 
 # By anyhal_native_type.
 _TYPES = {1: "host", 2: "cuda_stream", 3: "hip_stream", 4: "cl_queue", 5: "vk_command_buffer"}
