@@ -25,7 +25,9 @@ def printable(text: str, keep: str = "") -> str:
     )
 
 
-def get_close_matches(word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
+def get_close_matches(
+    word: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6
+) -> list[str]:
     """As `difflib` has it, which is imported by who made a mistake."""
     import difflib
 

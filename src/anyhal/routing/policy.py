@@ -66,7 +66,6 @@ class DeviceName:
         )
 
 
-
 def _parts(text: str) -> tuple[str, int | None] | None:
     """Chip and index of `chip:index` or `chip`: a lower-case word, and a number without zeros in
     front, of at most six digits. None for any other text."""

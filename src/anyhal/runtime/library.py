@@ -101,7 +101,8 @@ def _own_folders(elf: ElfFile, file: str) -> list[str]:
     search = elf.runpath or elf.rpath
     plain = [part for part in search.split(":") if part.startswith("/")]
     given = os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
-    return [*origin_folders(search, os.path.dirname(file)), *plain, *(f for f in given if f[:1] == "/")]
+    near = origin_folders(search, os.path.dirname(file))
+    return [*near, *plain, *(f for f in given if f[:1] == "/")]
 
 
 @lru_cache(maxsize=1024)
