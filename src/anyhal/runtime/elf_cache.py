@@ -11,11 +11,7 @@ from typing import Any
 from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.elf import ElfError, ElfFile, VersionNeed, read_elf
 
-
-@lru_cache
-def _needs(rows: tuple[tuple[str, str, bool], ...]) -> tuple[VersionNeed, ...]:
-    """Made once: most libraries need the same."""
-    return tuple(VersionNeed(*row) for row in rows)
+_need = lru_cache(VersionNeed)  # most libraries need the same
 
 
 def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
@@ -33,6 +29,6 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
     said = dict(remember(os.fspath(path), stamp_of([path]), question, look))
     if "code" in said:
         raise ElfError(said["code"], said["sentence"])
-    said["versions"] = _needs(tuple(tuple(row.values()) for row in said["versions"]))
+    said["versions"] = tuple(_need(*row.values()) for row in said["versions"])
     made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
     return ElfFile(**made)

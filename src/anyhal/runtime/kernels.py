@@ -17,9 +17,8 @@ import numpy as np
 from anyhal import _core
 from anyhal.dtypes import DType, dtype
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, typed_call, typed_calls
-from anyhal.runtime.context import queue_of
 from anyhal.runtime.device import Device, device, of_native
-from anyhal.runtime.queue import Queue
+from anyhal.runtime.queue import Queue, queue_of
 
 _VENDOR = 6
 # Names of formats; numbers of anyhal_payload_format, and the word that tells apart the vendor's.

@@ -21,9 +21,8 @@ from anyhal.errors import (
     UnsupportedError,
     typed_call,
 )
-from anyhal.runtime.context import queue_of
 from anyhal.runtime.device import Device, device, of_native
-from anyhal.runtime.queue import Queue
+from anyhal.runtime.queue import Queue, queue_of
 
 # By anyhal_native_type.
 _TYPES = {1: "host", 2: "cuda_stream", 3: "hip_stream", 4: "cl_queue", 5: "vk_command_buffer"}

@@ -12,7 +12,7 @@ import numpy as np
 from anyhal import _core
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, typed_call, typed_calls
 from anyhal.runtime import context
-from anyhal.runtime.context import queue_of
+from anyhal.runtime.context import queue_of as queue_of
 from anyhal.runtime.device import Device, device
 from anyhal.runtime.handles import Handle
 
