@@ -188,7 +188,6 @@ from anyhal.runtime.device import (
 from anyhal.runtime.discovery import get_include
 from anyhal.runtime.dlpack import from_dlpack
 from anyhal.runtime.placement import placement
-from anyhal.runtime.queue import Event, Graph, Queue, graph
 from anyhal.runtime.views import broadcast_to, reshape, split
 from anyhal.runtime.views import transpose as permute_dims
 
@@ -206,6 +205,7 @@ if TYPE_CHECKING:  # imported by who asks for them: runtime/missing.py, LATE
         kernel_limits,
         native_handle,
     )
+    from anyhal.runtime.queue import Event, Graph, Queue, graph
 else:
     from anyhal.runtime.missing import __dir__, __getattr__
 

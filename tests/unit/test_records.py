@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from anyhal.records import field, record
+from anyhal.records import field, mutable_record, record, replace
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,43 @@ class One:
 
 
 BOTH: Any = pytest.mark.parametrize("kind", [Plain, Quick])
+
+
+@mutable_record
+class Open:
+    """One that can be changed."""
+
+    a: int
+    b: list[int] = field(default_factory=list)
+
+
+@record
+class Checked:
+    """One that looks at its values."""
+
+    a: int
+
+    def __post_init__(self) -> None:
+        if self.a < 0:
+            raise ValueError(self.a)
+
+
+def test_what_can_be_changed_is_compared_and_not_hashed() -> None:
+    made = Open(1)
+    made.a = 2
+    assert made == Open(2, []) != Open(1) and made.b is not Open(2).b
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made)
+    assert dataclasses.is_dataclass(made) and dataclasses.asdict(made) == {"a": 2, "b": []}
+
+
+def test_replace_makes_another_which_is_looked_at_too() -> None:
+    assert replace(Quick(1, "x"), a=2) == Quick(2, "x")
+    assert replace(Open(1, [3]), a=2) == Open(2, [3])
+    with pytest.raises(ValueError, match="-1"):
+        replace(Checked(1), a=-1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'x'"):
+        replace(Quick(1), x=2)
 
 
 @BOTH

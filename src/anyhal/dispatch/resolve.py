@@ -44,8 +44,8 @@ from anyhal.routing import policy as routing
 from anyhal.routing.facts import CallFact, Candidate, Decision, Kernel, OperandFact, Verdict, Work
 from anyhal.runtime import array as arrays
 from anyhal.runtime import context, copies, device, placement
+from anyhal.runtime.context import queue_of
 from anyhal.runtime.device import Device
-from anyhal.runtime.queue import queue_of
 
 _F32_MAX = float(np.finfo(np.float32).max)
 _F64_MAX = int(np.finfo(np.float64).max)

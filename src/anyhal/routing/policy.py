@@ -66,22 +66,32 @@ class DeviceName:
         )
 
 
-_DEVICE = r"([a-z][a-z0-9_]*)(?::(0|[1-9][0-9]{0,5}))?"
+def _parts(text: str) -> tuple[str, int | None] | None:
+    """Chip and index of `chip:index` or `chip`: a lower-case word, and a number without zeros in
+    front, of at most six digits. None for any other text."""
+    chip, colon, index = text.partition(":")
+    if not (chip.isascii() and chip.isidentifier() and chip == chip.lower() and chip[0] != "_"):
+        return None
+    if not colon:
+        return chip, None
+    if not (index.isascii() and index.isdigit() and len(index) <= 6):
+        return None
+    return (chip, int(index)) if index == "0" or index[0] != "0" else None
 
 
 def parse_device(text: str) -> DeviceName:
     """The one place that reads `chip:index` or `chip`; exactly as written, nothing is trimmed."""
     if not isinstance(text, str):
         raise _no_name(text)
-    found = re.fullmatch(_DEVICE, text)
-    if found is None:
+    parts = _parts(text)
+    if parts is None:
         plain = _plain_name(text)
         hint = f"did you mean {plain}?" if plain else "write a name that `anyhal devices` prints"
         raise InvalidArgumentError(
             f"cannot read {text!r} as a device: it is neither chip nor chip:index in lower case;"
             f" {hint}"
         )
-    return DeviceName(found[1], None if found[2] is None else int(found[2]))
+    return DeviceName(*parts)
 
 
 def _no_name(given: object) -> InvalidTypeError:
@@ -95,14 +105,14 @@ def _plain_name(text: str) -> str:
     """What was probably meant: without space, capitals, other digits, zeros in front; or ""."""
     digits = (str(int(c)) if c.isdecimal() else c for c in text.strip().lower()[:64])
     plain = re.sub(r":0+(?=[0-9])", ":", "".join(digits))
-    return plain if re.fullmatch(_DEVICE, plain) else ""
+    return plain if _parts(plain) else ""
 
 
 def _named(text: str, device: DeviceFact) -> bool:
     """Whether `text` names the device, by identity or by name."""
     if device.is_called(text):
         return True
-    return re.fullmatch(_DEVICE, text) is not None and parse_device(text).matches(device)
+    return _parts(text) is not None and parse_device(text).matches(device)
 
 
 def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> Facts:

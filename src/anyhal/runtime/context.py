@@ -240,3 +240,9 @@ def _take_back_closed() -> None:
             return  # inherited from the task that opened it: here it stays as it was then
         if scope.opening.receipts is not None:
             _core.set_receipts(scope.opening.receipts)
+
+
+def queue_of(on: Device) -> Any:
+    """The native queue that calls on the device go to: the scope's, or the device's own."""
+    chosen = current().queue
+    return chosen._native if chosen is not None and chosen.device is on else on.native.queue

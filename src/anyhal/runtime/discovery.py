@@ -362,7 +362,7 @@ class _Walk:
             hint = "build it, or install the backend again"
             return Stop("no_library", missing, "there is no such file", hint)
         other = self.seen_names.get(self.manifest.name)
-        if other is not None and other != self.folder:
+        if other is not None and str(other) != str(self.folder):
             reason = f"the name {self.manifest.name!r} is taken by {other}, which was found first"
             hint = "remove one of the two from the search path"
             return Stop("name_taken", file, reason, hint)
@@ -392,7 +392,7 @@ class _Walk:
         builds = [f"build id {self.elf.build_id}"] if self.elf and self.elf.build_id else []
         for mark in ((info.st_dev, info.st_ino), *builds):
             first = self.seen_files.get(mark, library)
-            if first != library:
+            if first is not library and first != library:
                 same = "same build" if isinstance(mark, str) else "same file"
                 reason = f"it is the {same} as {first}"
                 return Stop("duplicate", str(library), reason, "remove one of the two")

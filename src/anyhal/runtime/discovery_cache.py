@@ -3,8 +3,9 @@ SPDX-License-Identifier: Apache-2.0
 
 One file in the cache folder: a checksum, then a line per row, its parts in JSON. A row has a key,
 the stamp of its files, and answers to questions about them: a manifest as parsed, the entry points
-of installed packages. An answer is used only while the stamp is what it was. The file is read only where nobody else can
-write it; a damaged one is ignored and written anew; one that cannot be written costs only time.
+of installed packages. An answer is used only while the stamp is what it was. The file is read only
+where nobody else can write it; a damaged one is ignored and written anew; one that cannot be
+written costs only time.
 """
 
 from __future__ import annotations

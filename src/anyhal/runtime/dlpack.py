@@ -15,9 +15,9 @@ from anyhal.ops._spec import describe
 from anyhal.runtime import device as devices
 from anyhal.runtime import foreign
 from anyhal.runtime.array import OPS, Array, asarray, numpy, spec_of
+from anyhal.runtime.context import queue_of
 from anyhal.runtime.device import Device
 from anyhal.runtime.foreign import HOST
-from anyhal.runtime.queue import queue_of
 
 _NO_WAIT, _HOST_WAITS, _STREAM_WAITS = 0, 1, 2  # as core/bindings/dlpack.cc
 _CUDA, _ROCM = 2, 10

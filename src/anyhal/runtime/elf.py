@@ -343,6 +343,7 @@ class CLibrary:
     version: tuple[int, ...] = ()
 
 
+@lru_cache(maxsize=1)
 def c_library_here() -> CLibrary:
     """The one that this process runs on."""
     try:

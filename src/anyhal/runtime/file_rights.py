@@ -10,6 +10,7 @@ import stat
 
 _LINKS = 40  # as the kernel's own walk
 _Writers = tuple[str, str]  # the sentence part with regard to owner and group, and without
+_Way = tuple[str, _Writers, os.stat_result]
 
 
 class Rights:
@@ -17,9 +18,10 @@ class Rights:
     files of one folder cost little. Made anew for each question that must see the disk as it is."""
 
     def __init__(self) -> None:
-        # By path as it was given: where it leads behind all links, and who stands on the way, with
-        # and without regard to owners.
-        self._ways = {"/": ("/", _other_writers("/", os.lstat("/"), last=False))}
+        root = os.lstat("/")
+        # By path as it was given: where it leads behind all links, who stands on the way, with and
+        # without regard to owners, and what lies there.
+        self._ways: dict[str, _Way] = {"/": ("/", _other_writers("/", root, last=False), root)}
 
     def writable_by_others(self, path: str | os.PathLike[str], owner_matters: bool = True) -> str:
         """Who else may replace the file or folder at `path`, as a sentence part, or "".
@@ -28,35 +30,36 @@ class Rights:
         owner and group; without, only the right of everybody: who owns an installed package is the
         interpreter's concern, which runs its code already.
         """
-        last, on_the_way = self._way(_absolute(path))
+        last, on_the_way, info = self._way(_absolute(path))
         which = 0 if owner_matters else 1
-        return _other_writers(last, os.lstat(last), last=True)[which] or on_the_way[which]
+        return _other_writers(last, info, last=True)[which] or on_the_way[which]
 
     def resolved(self, path: str | os.PathLike[str]) -> str:
         """The file or folder behind all links; OSError where there is none."""
         return self._way(_absolute(path))[0]
 
-    def _way(self, path: str, links: int = 0) -> tuple[str, _Writers]:
+    def _way(self, path: str, links: int = 0) -> _Way:
         """What the system walks over on its way to `path`, and through the links there."""
         found = self._ways.get(path)
         if found is not None:
             return found
         folder, name = os.path.split(path)
-        real, writers = self._way(folder, links)
+        real, writers, info = self._way(folder, links)
         if name in ("", "."):
-            return real, writers
+            return real, writers, info
         if name == "..":
-            return os.path.dirname(real), writers
+            real = os.path.dirname(real)
+            return real, writers, os.lstat(real)
         here = f"{real.rstrip('/')}/{name}"
         info = os.lstat(here)
         writers = _first(_other_writers(here, info, last=False), writers)
         if stat.S_ISLNK(info.st_mode):
             if links >= _LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            here, behind = self._way(os.path.join(real, os.readlink(here)), links + 1)
+            here, behind, info = self._way(os.path.join(real, os.readlink(here)), links + 1)
             writers = _first(behind, writers)
-        self._ways[path] = here, writers
-        return here, writers
+        found = self._ways[path] = here, writers, info
+        return found
 
 
 def _first(near: _Writers, far: _Writers) -> _Writers:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
-from glob import glob
 from pathlib import Path
 
 from anyhal.runtime.manifest import Hardware
@@ -39,10 +38,18 @@ def misfit(wanted: Hardware, file: str) -> Stop | None:
 def _is_here(wanted: Hardware) -> bool:
     if not wanted.device_nodes and not wanted.pci:
         return True
-    if any(glob(pattern) for pattern in wanted.device_nodes):
+    if any(_matches(pattern) for pattern in wanted.device_nodes):
         return True
     here = pci_ids() if wanted.pci else frozenset()
     return any(name in here for name in wanted.pci)
+
+
+def _matches(pattern: str) -> bool:
+    if not any(sign in pattern for sign in "*?["):
+        return os.path.lexists(pattern)
+    from glob import glob  # most name their nodes
+
+    return bool(glob(pattern))
 
 
 def _pci_names(wanted: Hardware) -> list[str]:
@@ -78,6 +85,8 @@ def cpu_features() -> frozenset[str]:
 @lru_cache(maxsize=1)
 def pci_ids() -> frozenset[str]:
     """Every device on the PCI bus, as "10de" and as "10de:2330"."""
+    from glob import glob
+
     found: set[str] = set()
     for device in glob(f"{_PCI_DEVICES}/*/modalias"):
         try:

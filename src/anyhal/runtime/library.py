@@ -74,14 +74,14 @@ def system_stop(elf: ElfFile, library: Path) -> Stop | None:
 def unresolved(elf: ElfFile, library: Path) -> Iterator[tuple[str, str, list[str]]]:
     """Each needed library that nothing has: its name, who needs it, the folders searched. Those
     found beside the library are asked as well."""
-    waiting, seen = [(elf, library)], {library}
+    waiting, seen = [(elf, str(library))], {str(library)}
     mapped: set[str] | None = None
     while waiting and len(seen) < _MOST_NEEDED:
         at, file = waiting.pop()
         own = _own_folders(at, file)
         for name in at.needed:
-            places = [Path(name)] if "/" in name else [Path(folder) / name for folder in own]
-            near = next((place for place in places if place.is_file()), None)
+            places = [name] if "/" in name else [f"{folder}/{name}" for folder in own]
+            near = next((place for place in places if os.path.isfile(place)), None)
             if near is not None:
                 if near not in seen:
                     seen.add(near)
@@ -94,14 +94,15 @@ def unresolved(elf: ElfFile, library: Path) -> Iterator[tuple[str, str, list[str
                 continue
             mapped = mapped if mapped is not None else _mapped_names()
             if name not in mapped:
-                yield name, file.name, own
+                yield name, os.path.basename(file), own
 
 
-def _own_folders(elf: ElfFile, file: Path) -> list[str]:
+def _own_folders(elf: ElfFile, file: str) -> list[str]:
     search = elf.runpath or elf.rpath
     plain = [part for part in search.split(":") if part.startswith("/")]
     given = os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
-    return [*origin_folders(search, str(file.parent)), *plain, *(f for f in given if f[:1] == "/")]
+    near = origin_folders(search, os.path.dirname(file))
+    return [*near, *plain, *(f for f in given if f[:1] == "/")]
 
 
 @lru_cache(maxsize=1024)

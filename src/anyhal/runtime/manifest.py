@@ -7,11 +7,13 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from anyhal.printable import get_close_matches
 from anyhal.records import record
+from anyhal.runtime import versions
 from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.small_file import read_small_file
 from anyhal.runtime.versions import is_contract, is_range
@@ -152,36 +154,72 @@ _LIBRARY_KEYS: dict[str, type] = {
 
 def read_manifest(path: str | Path) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
-    data = dict(remember(str(path), stamp_of([path]), "toml", lambda: _parsed(path)))
-    _check(data, _KEYS, tuple(k for k in _REQUIRED if k != "library" or "python" not in data), "")
-    if "python" in data:
-        _check_python(data)
-    manifest = Manifest(
-        **{k: data[k] for k in _KEYS if k in data and k not in _TABLES},
-        hardware=_hardware(data.get("hardware", {})),
-        libraries=tuple(_vendor_library(row) for row in data.get("libraries", [])),
+    stamp = stamp_of([path], _rules())
+    data: dict[str, Any] = remember(str(path), stamp, "manifest", lambda: _checked(path))
+    return _made(data)
+
+
+@lru_cache(maxsize=1)
+def _rules() -> str:
+    """Which rules a manifest was checked by."""
+    return stamp_of([__file__, versions.__file__]).text
+
+
+def _made(data: dict[str, Any]) -> Manifest:
+    """Of a manifest that passed all checks."""
+    plain = {key: value for key, value in data.items() if key not in _TABLES}
+    hardware: dict[str, Any] = {k: tuple(v) for k, v in data.get("hardware", {}).items()}
+    if "driver" in hardware:
+        hardware["driver"] = Driver(**data["hardware"]["driver"])
+    opens = data.get("opens")
+    if opens is not None:
+        rows = ({"setting": opens["setting"], **row} for row in opens.get("packages", []))
+        opens = PluginFiles(**opens | {"packages": tuple(map(_library_of, rows))})
+    return Manifest(
+        **plain,
+        hardware=Hardware(**hardware),
+        libraries=tuple(map(_library_of, data.get("libraries", []))),
         settings=tuple(data.get("settings", {}).items()),
-        opens=_plugin_files(data["opens"]) if "opens" in data else None,
+        opens=opens,
     )
-    if not re.fullmatch(_NAME, manifest.name):
-        raise ManifestError(f"name {manifest.name!r} is not one lower-case word; rename it")
-    if not -MAX_RANK <= manifest.rank < MAX_RANK:
+
+
+def _library_of(row: dict[str, Any]) -> VendorLibrary:
+    return VendorLibrary(**row | {"roots": tuple(row.get("roots", []))})
+
+
+def _checked(path: str | Path) -> dict[str, Any]:
+    """The manifest as TOML has it, which `_made` can rely on."""
+    data = _parsed(path)
+    if "python" in data:
+        _check(data, _KEYS, tuple(key for key in _REQUIRED if key != "library"), "")
+        _check_python(data)
+    else:
+        _check(data, _KEYS, _REQUIRED, "")
+    _check_hardware(data.get("hardware", {}))
+    for row in data.get("libraries", []):
+        _check_library(row)
+    if "opens" in data:
+        _check_opens(data["opens"])
+    if not re.fullmatch(_NAME, data["name"]):
+        raise ManifestError(f"name {data['name']!r} is not one lower-case word; rename it")
+    if not -MAX_RANK <= data.get("rank", 0) < MAX_RANK:
         raise ManifestError("rank does not fit 32 bits; write a small number")
-    if not manifest.python and not re.fullmatch(_LIBRARY, manifest.library):
+    if "python" not in data and not re.fullmatch(_LIBRARY, data["library"]):
         raise ManifestError(
-            f"library {manifest.library!r} is not a file name ending in .so; write the name of the"
+            f"library {data['library']!r} is not a file name ending in .so; write the name of the"
             " file beside this manifest, without a folder"
         )
-    for setting, variable in manifest.settings:
+    for setting, variable in data.get("settings", {}).items():
         if not isinstance(variable, str):
             raise ManifestError(f"settings.{setting} is no text; write a variable's name")
-    if not is_contract(manifest.abi):
+    if not is_contract(data["abi"]):
         raise ManifestError(
-            f"abi {manifest.abi!r} is neither a version nor a range; write it like 0.3 or >=1.0,<2"
+            f"abi {data['abi']!r} is neither a version nor a range; write it like 0.3 or >=1.0,<2"
         )
-    if manifest.floor and not re.fullmatch(_NUMBERS, manifest.floor):
-        raise ManifestError(f"floor {manifest.floor!r} is not a version; write it like 1.0")
-    return manifest
+    if data.get("floor") and not re.fullmatch(_NUMBERS, data["floor"]):
+        raise ManifestError(f"floor {data['floor']!r} is not a version; write it like 1.0")
+    return data
 
 
 def _check_python(data: dict[str, Any]) -> None:
@@ -230,50 +268,44 @@ def _check(
             raise ManifestError(f"key {where}{key} is missing; add it")
 
 
-def _strings(values: list[Any], where: str) -> tuple[str, ...]:
+def _check_strings(values: list[Any], where: str) -> None:
     if not all(isinstance(value, str) for value in values):
         raise ManifestError(f"{where} holds something other than text; correct it")
-    return tuple(values)
 
 
-def _absolute(values: list[Any], where: str) -> tuple[str, ...]:
-    paths = _strings(values, where)
-    for path in paths:
+def _check_absolute(values: list[Any], where: str) -> None:
+    _check_strings(values, where)
+    for path in values:
         if not path.startswith("/") or ".." in path.split("/"):
             raise ManifestError(f"{where} {path!r} is no absolute path; write one without ..")
-    return paths
 
 
-def _hardware(table: dict[str, Any]) -> Hardware:
+def _check_hardware(table: dict[str, Any]) -> None:
     _check(table, _HARDWARE, (), "hardware.")
-    driver = None
     if "driver" in table:
-        _check(table["driver"], _DRIVER, ("file", "least"), "hardware.driver.")
-        driver = Driver(**table["driver"])
-        _absolute([driver.file], "hardware.driver.file")
-        if not re.fullmatch(_NUMBERS, driver.least):
-            raise ManifestError(f"hardware.driver.least {driver.least!r} is no version; correct it")
-    pci = _strings(table.get("pci", []), "hardware.pci")
-    for name in pci:
+        driver = table["driver"]
+        _check(driver, _DRIVER, ("file", "least"), "hardware.driver.")
+        _check_absolute([driver["file"]], "hardware.driver.file")
+        if not re.fullmatch(_NUMBERS, driver["least"]):
+            least = driver["least"]
+            raise ManifestError(f"hardware.driver.least {least!r} is no version; correct it")
+    for key in ("machine", "cpu_features", "pci"):
+        _check_strings(table.get(key, []), f"hardware.{key}")
+    for name in table.get("pci", []):
         if not re.fullmatch(_PCI, name):
             raise ManifestError(
                 f"hardware.pci {name!r} is no PCI id; write vendor or vendor:device in lower-case"
                 " hexadecimal, such as 10de or 10de:2330"
             )
-    return Hardware(
-        machine=_strings(table.get("machine", []), "hardware.machine"),
-        cpu_features=_strings(table.get("cpu_features", []), "hardware.cpu_features"),
-        pci=pci,
-        device_nodes=_absolute(table.get("device_nodes", []), "hardware.device_nodes"),
-        driver=driver,
-    )
+    _check_absolute(table.get("device_nodes", []), "hardware.device_nodes")
 
 
-def _vendor_library(row: Any, versioned: bool = True) -> VendorLibrary:
+def _check_library(row: Any, versioned: bool = True) -> None:
     if not isinstance(row, dict):
         raise ManifestError("libraries holds something other than tables; write [[libraries]]")
     _check(row, _LIBRARY_KEYS, ("setting", "file"), "libraries.")
-    roots = _absolute(row.get("roots", []), "libraries.roots")
+    roots = row.get("roots", [])
+    _check_absolute(roots, "libraries.roots")
     if "package" not in row and not roots:
         raise ManifestError("key libraries.package is missing; add it, or libraries.roots")
     if "package" in row and not re.fullmatch(_PACKAGE, row["package"]):
@@ -290,13 +322,12 @@ def _vendor_library(row: Any, versioned: bool = True) -> VendorLibrary:
         raise ManifestError(
             f"libraries.versions {row['versions']!r} is no range; write it like >=1.2,<2"
         )
-    return VendorLibrary(**(row | {"roots": roots}))
 
 
-def _plugin_files(table: dict[str, Any]) -> PluginFiles:
+def _check_opens(table: dict[str, Any]) -> None:
     _check(table, _OPENS, ("setting", "variable"), "opens.")
     rows = table.get("packages", [])
     if not all(isinstance(row, dict) for row in rows):
         raise ManifestError("opens.packages holds something other than tables; write { package }")
-    packages = tuple(_vendor_library({"setting": table["setting"], **row}, False) for row in rows)
-    return PluginFiles(**(table | {"packages": packages}))
+    for row in rows:
+        _check_library({"setting": table["setting"], **row}, False)

@@ -18,6 +18,7 @@ _LATE = {
         *("Extension", "KernelLimits", "NativeHandle", "NativeOperand", "NativeWork"),
         *("enqueue_native", "extension", "kernel_limits", "native_handle"),
     ),
+    "anyhal.runtime.queue": ("Event", "Graph", "Queue", "graph"),
 }
 LATE = {name: module for module, names in _LATE.items() for name in names}
 # What others call it, where the nearest spelling would be another function.

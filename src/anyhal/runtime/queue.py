@@ -12,6 +12,7 @@ import numpy as np
 from anyhal import _core
 from anyhal.errors import InvalidArgumentError, InvalidTypeError, typed_call, typed_calls
 from anyhal.runtime import context
+from anyhal.runtime.context import queue_of as queue_of
 from anyhal.runtime.device import Device, device
 from anyhal.runtime.handles import Handle
 
@@ -93,12 +94,6 @@ class Queue(Handle):
         state = ", recording a graph" if self._native.capturing else ""
         done, all_ = self._native.completed, self._native.submitted
         return f"Queue({self.device.name!r}, {done} of {all_} submissions completed{state})"
-
-
-def queue_of(on: Device) -> Any:
-    """The native queue that calls on the device go to: the scope's, or the device's own."""
-    chosen = context.current().queue
-    return chosen._native if chosen is not None and chosen.device is on else on.native.queue
 
 
 def _nanoseconds(timeout_s: Any) -> int:

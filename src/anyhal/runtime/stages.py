@@ -148,7 +148,7 @@ class Stages(Sequence[Stage]):
     """
 
     def __init__(self, rows: Iterable[Stage] = ()) -> None:
-        self._rows: list[Stage] = []
+        self._rows: dict[str, Stage] = {}  # by stage; the last one added is the last
         self._first: Stage | None = None
         for row in rows:
             self.add(row)
@@ -158,8 +158,8 @@ class Stages(Sequence[Stage]):
         replaces the first failure."""
         if self._first is not None and self._first.status == FAILED:
             return
-        self._rows = [known for known in self._rows if known.stage != row.stage]
-        self._rows.append(row)
+        self._rows.pop(row.stage, None)
+        self._rows[row.stage] = row
         if row.stopped or (self._first is not None and self._first.stage == row.stage):
             self._first = row if row.stopped else None
 
@@ -178,9 +178,9 @@ class Stages(Sequence[Stage]):
 
     @property
     def rows(self) -> tuple[Stage, ...]:
-        known = {row.stage: row for row in self._rows}
+        known = self._rows
         rest = SKIPPED if self._first is not None else WAITING
-        file = self._rows[-1].file if self._rows else ""
+        file = next(reversed(known.values())).file if known else ""
         return tuple(known.get(name) or Stage(name, rest, file) for name in STAGES)
 
     def document(self) -> list[dict[str, Any]]:
