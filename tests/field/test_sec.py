@@ -155,7 +155,8 @@ def test_sec_02_as_an_unprivileged_user() -> None:
         os.chown(strange, 1234, 1234)
         locked.chmod(0o700)
         # The interpreter's own folders may be closed to others, so its modules come first.
-        head = "import os, ctypes, email.parser, importlib.metadata, tomllib, traceback, anyhal\n"
+        head = "import os, ctypes, email.parser, importlib.metadata, tomllib, traceback\n"
+        head += "import dataclasses, inspect, difflib, subprocess, glob, anyhal\n"
         head += "import anyhal.cli.doctor_machine\n"
         drop = f"os.setgroups([])\nos.setgid({NOBODY})\nos.setuid({NOBODY})\n"
         code = head + drop + LIST
