@@ -26,8 +26,9 @@ void __wrap__ZNSt15__exception_ptr13exception_ptr10_M_releaseEv(void* pointer) {
 
 // A cancellation point since GCC 12, and so a new version.
 void old_wait(std::condition_variable*, std::unique_lock<std::mutex>*);
-__asm__(".symver old_wait, "
-        "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.11");
+__asm__(
+    ".symver old_wait, "
+    "_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.11");
 void __wrap__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(
     std::condition_variable* condition, std::unique_lock<std::mutex>* lock);
 void __wrap__ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE(

@@ -463,8 +463,7 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply* reply, anyhal_error
 #else
   snprintf(self->arch, sizeof(self->arch), "generic");
 #endif
-  self->onednn =
-      std::make_unique<OneDnnLibrary>(setting(hello, "onednn_library"), hello.services);
+  self->onednn = std::make_unique<OneDnnLibrary>(setting(hello, "onednn_library"), hello.services);
   self->kind.size = sizeof(self->kind);
   self->kind.flags = ANYHAL_MEMORY_DEVICE_LOCAL | ANYHAL_MEMORY_HOST_VISIBLE |
                      ANYHAL_MEMORY_COHERENT | ANYHAL_MEMORY_STABLE_ADDRESS;

@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "anyhal/ops.h"
-#include "core/sha256.hpp"
 #include "core/bindings/array.hpp"
 #include "core/bindings/op.hpp"
 #include "core/bindings/scope.hpp"
@@ -19,6 +18,7 @@
 #include "core/graph.hpp"
 #include "core/open.hpp"
 #include "core/process.hpp"
+#include "core/sha256.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/trust.hpp"
 #include "core/probe/record.hpp"
+#include "core/trust.hpp"
 
 namespace hal::probe {
 

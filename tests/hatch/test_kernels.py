@@ -172,7 +172,7 @@ def test_code_that_cannot_be_loaded(library: Path, tmp_path: Path) -> None:
         ("__kernel", {}, invalid, "say which"),
         (b"x", {"format": "ptx"}, unsupported, "format 1"),
         (b"x", {"format": "pdf"}, invalid, "unknown"),
-        (library, {"on": "cpu_ref:0"}, unsupported, "loads no code"),
+        (library, {"device": "cpu_ref:0"}, unsupported, "loads no code"),
     ]:
         with pytest.raises(error, match=words):
             hal.load_module(code, **given)
