@@ -113,12 +113,35 @@ uint64_t address_of(const DLTensor& t) {
   return reinterpret_cast<uint64_t>(t.data) + t.byte_offset;
 }
 
-// Strides as the core has them; those of dims of at most one element are of no account.
-void read_strides(const DLTensor& t, bool empty, int64_t* strides) {
-  for (int i = 0; i < t.ndim; ++i) {
-    if (t.strides[i] < 0 && t.shape[i] > 1 && !empty)
+// Refuses a tensor whose elements would lie where no address is: a producer's numbers are added up
+// by whoever reads it.
+void require_reach(const DLTensor& t, int64_t count, int64_t bytes) {
+  if (count == 0) return;
+  __int128 low = reinterpret_cast<uint64_t>(t.data), step = bytes;
+  low += t.byte_offset;
+  __int128 high = low + bytes;
+  for (int i = t.ndim - 1; i >= 0; --i) {
+    const __int128 stride = t.strides ? __int128(t.strides[i]) * bytes : step;
+    const __int128 far = t.shape[i] > 1 ? stride * (t.shape[i] - 1) : 0;
+    (far < 0 ? low : high) += far;
+    step *= t.shape[i];
+  }
+  constexpr __int128 kEnd = __int128(1) << 63;  // of what a process can map
+  if (low < 0 || high > kEnd)
+    refuse(
+        "its elements reach beyond any address; the producer must correct data, offset or "
+        "strides");
+}
+
+// Strides as the core has them; those of dims of at most one element are of no account, and a
+// producer may have written anything there.
+void read_strides(const DLTensor& t, int64_t* strides) {
+  int64_t step = 1;
+  for (int i = t.ndim - 1; i >= 0; --i) {
+    if (t.strides[i] < 0 && t.shape[i] > 1)
       refuse("a stride is negative, which views cannot express; pass copy=True");
-    strides[i] = std::max<int64_t>(t.strides[i], 0);
+    strides[i] = t.shape[i] > 1 ? t.strides[i] : step;
+    step *= t.shape[i];
   }
 }
 
@@ -126,11 +149,13 @@ void read_strides(const DLTensor& t, bool empty, int64_t* strides) {
 const Spec* spec_of(const DLTensor& t, Device& device) {
   require_shape(t);
   const uint32_t dtype = dtype_of(t);
-  const bool empty = count_of(t) == 0;
-  int64_t strides[kMaxRank] = {};
-  if (t.strides) read_strides(t, empty, strides);
-  if (!empty && !t.data) refuse("its data is missing; the producer must give an address");
+  const int64_t count = count_of(t);
+  const bool empty = count == 0;
   const uint64_t bytes = uint64_t(block_of(dtype).bytes);
+  require_reach(t, count, int64_t(bytes));
+  int64_t strides[kMaxRank] = {};
+  if (t.strides && !empty) read_strides(t, strides);
+  if (!empty && !t.data) refuse("its data is missing; the producer must give an address");
   if (!empty && address_of(t) % bytes)
     refuse("its data is not aligned to the " + std::to_string(bytes) +
            " bytes of its type; pass copy=True");
@@ -232,12 +257,14 @@ nb::object borrow_host(nb::handle capsule) {
   const uint32_t dtype = dtype_of(t);
   const int64_t count = count_of(t);
   if (count && !t.data) refuse("its data is missing; the producer must give an address");
+  require_reach(t, count, int64_t(block_of(dtype).bytes));
   nb::list dims, strides;
   int64_t step = 1;
   for (int i = t.ndim - 1; i >= 0; --i) {
     dims.insert(0, t.shape[i]);
-    strides.insert(0, t.strides && count ? t.strides[i] : step);
-    step *= std::max<int64_t>(t.shape[i], 1);
+    // Of no account where there is at most one element.
+    strides.insert(0, t.strides && count && t.shape[i] > 1 ? t.strides[i] : step);
+    if (count) step *= t.shape[i];
   }
   auto taken = std::make_unique<Tensor::Taken>(Tensor::Taken{nullptr, nullptr});
   nb::object holder = nb::steal(PyCapsule_New(taken.get(), nullptr, end_borrowed));

@@ -49,7 +49,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "negative size": ({"shape": (-3, 4)}, "negative"),
     "no data": ({"no_data": True}, "data is missing"),
     "too many elements": ({"shape": (1 << 40, 1 << 40)}, "63 bits"),
-    "strides past the end": ({"strides": (1 << 62, 1)}, "63 bits"),
+    "strides past the end": ({"strides": (1 << 62, 1)}, "beyond any address"),
+    "an offset past the end": ({"byte_offset": (1 << 64) - 4}, "beyond any address"),
+    "the lowest stride": ({"shape": (2,), "strides": (-(1 << 63),)}, "beyond any address"),
     "crooked": ({"byte_offset": 2}, "not aligned"),
     "backwards": ({"strides": (-4, 1), "byte_offset": 32}, "negative"),
     "a card": ({"device": CUDA}, "device"),
@@ -71,7 +73,10 @@ def test_what_cannot_be_shared_is_refused_and_let_go_once(
 
 @pytest.mark.parametrize("copy", [None, False, True])
 def test_the_same_refusals_hold_for_a_copy(copy: bool | None) -> None:
-    for what in ("two lanes", "complex", "negative rank", "no shape", "negative size", "no data"):
+    for what in (
+        *("two lanes", "complex", "negative rank", "no shape", "negative size", "no data"),
+        *("strides past the end", "an offset past the end", "the lowest stride"),
+    ):
         p = Producer(X.copy(), **WRONG[what][0])
         with pytest.raises(BufferError):
             hal.from_dlpack(p, copy=copy)
@@ -107,7 +112,19 @@ def test_what_is_no_capsule_is_refused(answer: Any) -> None:
         hal.from_dlpack(Once(answer))
 
 
-@pytest.mark.parametrize("device", [None, 3, (1,), ("cpu", "0"), (1, 0, 0)])
+@pytest.mark.parametrize("copy", [None, True])
+def test_a_stride_of_one_element_is_of_no_account(copy: bool | None) -> None:
+    p = Producer(X.copy(), shape=(1, 1), strides=(-(1 << 63), 1 << 62))
+    assert hal.from_dlpack(p, copy=copy).numpy().tolist() == [[0.0]]
+
+
+def test_an_empty_shape_that_numpy_has_not_is_a_buffer_error() -> None:
+    p = Producer(X.copy(), shape=(0, 1 << 40, 1 << 40), strides=(1, 1, 1))
+    with pytest.raises(BufferError, match="shape"):
+        hal.from_dlpack(p, copy=True)
+
+
+@pytest.mark.parametrize("device", [None, 3, (1,), ("cpu", "0"), (1, 0, 0), (1 << 40, 0)])
 def test_what_is_no_device_is_refused(device: Any) -> None:
     once = Once(Producer(X.copy()).__dlpack__(), device)
     with pytest.raises(BufferError, match="__dlpack_device__"):

@@ -417,13 +417,42 @@ def test_a_missing_library_is_not_another_architecture(tmp_path: Path) -> None:
     assert "refused at stage manifest: there is no such file" in record.error
 
 
-@pytest.mark.parametrize("end", [SystemExit(3), RuntimeError("no"), OSError("no")])
-def test_a_plugin_that_ends_when_it_is_asked_costs_only_itself(end: BaseException) -> None:
-    class Entry:
-        name = "chip"
+class Panic(BaseException):
+    """What is no Exception, and has no text, as other languages' bindings raise it."""
 
-        def load(self) -> object:
-            raise end
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
 
-    (root,) = discovery._plugin_root(Entry())  # type: ignore[arg-type]
-    assert "entry point chip, which failed" in root.origin
+
+class Plugin:
+    name = "chip"
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def load(self) -> object:
+        if isinstance(self.value, BaseException):
+            raise self.value
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (SystemExit(3), "3"),
+        (RuntimeError("no"), "no"),
+        (Panic(), "Panic"),
+        ("relative/folder", "relative/folder is no absolute path"),
+        ("/tmp/a\0b", "its path holds a zero byte"),
+        (3, "int"),
+        ("/tmp/\udcff\ud800", "surrogates not allowed"),
+    ],
+)
+def test_a_plugin_that_fails_when_it_is_asked_costs_only_itself(value: object, said: str) -> None:
+    (root,) = discovery._plugin_root(Plugin(value))  # type: ignore[arg-type]
+    assert root.origin.startswith("entry point chip, which failed: ") and said in root.origin
+
+
+def test_ctrl_c_while_a_plugin_is_asked_is_the_users() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        list(discovery._plugin_root(Plugin(KeyboardInterrupt())))  # type: ignore[arg-type]

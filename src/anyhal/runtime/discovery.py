@@ -190,14 +190,12 @@ def _ignored() -> list[str]:
 
 def _plugin_root(entry: installed.EntryPoint) -> Iterator[Root]:
     """The folder that a plugin's entry point names; a plugin that fails costs only itself."""
-    try:
-        value = entry.load()
-        path = Path(value() if callable(value) else value)
-    except (Exception, SystemExit) as why:  # whatever a foreign package does when imported
-        yield Root(Path(os.devnull), f"entry point {entry.name}, which failed: {why}")
-        return
-    if path.is_absolute():
-        yield Root(path, f"entry point {entry.name}", strict=False)
+    origin = f"entry point {entry.name}"
+    path, why = installed.path_of(entry)
+    if path is None:
+        yield Root(Path(os.devnull), f"{origin}, which failed: {why}")
+    else:
+        yield Root(path, origin, strict=False)
 
 
 def build_hashes() -> dict[str, str]:

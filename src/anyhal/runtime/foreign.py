@@ -22,9 +22,11 @@ def place(x: Any) -> tuple[int, int]:
         return HOST
     found = x.__dlpack_device__()
     try:
-        kind, number = found
-        return int(kind), int(number)
-    except (TypeError, ValueError):
+        kind, number = (int(part) for part in found)
+        if max(abs(kind), abs(number)) >= 1 << 31:
+            raise ValueError("more than an int32")
+        return kind, number
+    except (TypeError, ValueError, OverflowError):
         raise BufferError(
             f"importing a DLPack tensor: __dlpack_device__ of {type(x).__name__} gave {found!r},"
             " which is no device type and number; its library must correct it"
@@ -82,7 +84,10 @@ def host_values(x: Any) -> np.ndarray[Any, Any]:
     d = of_value(value)
     assert d.numpy is not None  # DLPack has no block formats
     if 0 in shape:
-        return np.empty(shape, d.numpy)
+        try:
+            return np.empty(shape, d.numpy)
+        except ValueError as why:
+            raise BufferError(f"importing a DLPack tensor: its shape {shape}: {why}") from None
     known = d.numpy.kind in "fiub" and d.short not in FP8  # to the array interface of NumPy
     plain = d.numpy if known else np.dtype(f"u{d.block_bytes}")
     steps = [s * d.block_bytes for s in strides]

@@ -53,6 +53,31 @@ def entry_points(group: str) -> list[EntryPoint]:
     return [EntryPoint(str(name), str(value), group) for name, value in rows]
 
 
+def path_of(entry: EntryPoint) -> tuple[Path | None, str]:
+    """The absolute path that an entry point is, or that it returns; else None and why."""
+    try:
+        value = entry.load()
+        path = Path(value() if callable(value) else value)
+        os.fsencode(path)
+        if "\0" in str(path):
+            raise ValueError("its path holds a zero byte")
+        if not path.is_absolute():
+            raise ValueError(f"{path} is no absolute path")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as why:  # whatever a foreign package does when imported: also what is
+        return None, _said(why)  # no Exception, as Rust's panics are not
+    return path, ""
+
+
+def _said(why: BaseException) -> str:
+    try:
+        text = str(why)
+    except Exception:  # its own text is broken
+        text = ""
+    return text or type(why).__name__
+
+
 def file_of(package: str, name: str) -> tuple[str, str]:
     """(version, absolute path) of a file in the distribution's list; "" for what is not there."""
 

@@ -226,14 +226,14 @@ def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
     found: list[Path] = []
     notes: list[str] = []
     for entry in installed.entry_points(wanted.entry_points):
-        try:
-            value = entry.load()
-            path = Path(value() if callable(value) else value)
-            if not path.is_absolute():
-                raise ValueError(f"{path} is no absolute path")
-            found.append(path.resolve(strict=True))
-        except (Exception, SystemExit) as why:  # whatever a foreign package does when imported
-            notes.append(f"entry point {entry.name} of {wanted.entry_points} failed: {why}")
+        path, failed = installed.path_of(entry)
+        if path is not None:
+            try:
+                found.append(path.resolve(strict=True))
+            except (OSError, RuntimeError) as why:  # RuntimeError: links that lead in a circle
+                failed = str(why)
+        if failed:
+            notes.append(f"entry point {entry.name} of {wanted.entry_points} failed: {failed}")
     for row in wanted.packages:
         located, _ = locate_library(row)
         if located is not None:
