@@ -17,7 +17,7 @@ from anyhal import ops
 
 KEYS = {
     *("name", "backend", "identity", "arch", "memory_bytes", "memory_kinds", "state"),
-    *("own_threads", "simulated", "note", "address", "routes"),
+    *("own_threads", "simulated", "note", "address", "routes", "rank", "chosen", "why"),
 }
 
 
@@ -53,6 +53,31 @@ def test_devices_json() -> None:
     assert all(set(row) == KEYS and row["state"] == "self-tested" for row in rows)
     assert all(row["memory_bytes"] > 0 and row["memory_kinds"] for row in rows)
     assert broken(document) == []
+
+
+def test_devices_json_has_the_choice() -> None:
+    rows = read(anyhal("devices", "--json", ANYHAL_VISIBLE_DEVICES="cpu_ref,dayone"))["devices"]
+    assert [row["rank"] for row in rows] == list(range(1, len(rows) + 1))
+    assert [row["name"] for row in rows if row["chosen"]] == [rows[0]["name"]] == ["cpu_ref:0"]
+    why = {row["name"]: row["why"] for row in rows}
+    assert why["cpu:0"] == "not chosen: ANYHAL_VISIBLE_DEVICES leaves it out"
+    assert why["cpu_ref:0"].startswith("chosen: ") and "rank is lower" in why["dayone:0"]
+
+
+@pytest.mark.parametrize("columns", [70, 80])
+def test_no_word_of_the_devices_is_cut_off(columns: int, tmp_path: Path) -> None:
+    found = anyhal("new-backend", "stranger", "--into", str(tmp_path), "--language", "python")
+    assert found.returncode == 0, found.stderr
+    shown = anyhal("devices", COLUMNS=str(columns), ANYHAL_BACKEND_PATH=str(tmp_path)).stdout
+    assert "…" not in shown and "stranger:0" in shown
+    assert columns < 80 or "allow_uncertified" in shown
+    table = shown.partition("not here:")[0]
+    assert max(map(len, table.splitlines())) <= columns
+
+
+def test_who_is_not_here_is_said_once() -> None:
+    (line,) = anyhal("devices", COLUMNS="500").stdout.splitlines()[-1:]
+    assert line.startswith("not here: ") and "is not used here" not in line
 
 
 def test_devices_table_is_ranked() -> None:
@@ -120,7 +145,15 @@ def test_version_names_core_contract_and_backends() -> None:
     assert first.startswith("anyhal 0.") and core.startswith("core ") and abi == "ABI 0.3"
     named = {line.split()[1] for line in backends}
     assert named >= {"cpu", "cpu_ref", "cuda", "dayone", "opencl", "pjrt"}
-    assert all("self-tested" in line or "not here: " in line for line in backends)
+    for line in backends:  # nothing was opened, so nothing says that a device is here
+        assert "self-tested, not opened, " in line or "not here: " in line, line
+
+
+def test_version_says_what_a_bridge_lacks() -> None:
+    for plugins, lacks in (("none", True), ("/no/such/plugin.so", False)):
+        done = anyhal("--version", ANYHAL_PJRT_PLUGINS=plugins)
+        (line,) = [row for row in done.stdout.splitlines() if row.startswith("backend pjrt ")]
+        assert line.endswith("none of the files that it opens is here") is lacks, line
 
 
 def test_dev_12_a_junk_plugin_costs_only_itself(tmp_path: Path) -> None:

@@ -206,3 +206,29 @@ def test_lint_names_symbols_and_a_wrong_name(tmp_path: Path) -> None:
     said = " ".join(f["detail"] for f in found["findings"])
     assert code == 1 and "exports 1 symbols beside" in said and "the folder is other" in said
     assert lint(tmp_path)[0] == 1  # no manifest
+
+
+def test_a_folder_of_another_name_is_a_note_of_lint_and_loads(tmp_path: Path) -> None:
+    folder = backend(tmp_path, "chip").rename(tmp_path / "other")
+    code, found = lint(folder)
+    (said,) = [f for f in found["findings"] if "the folder is other" in f["detail"]]
+    assert code == 0 and not said["wrong"], found
+    (stages,) = [
+        b["stages"]
+        for b in report(ANYHAL_BACKEND_PATH=str(folder))["backends"]
+        if b["backend"] == "chip"
+    ]
+    assert all(row["status"] != "failed" for row in stages), stages
+
+
+def test_an_unknown_action_is_said_in_one_sentence(tmp_path: Path) -> None:
+    for arguments, said in (
+        (("foo", "mychip"), "'foo' is no action of `anyhal backend`; write lint"),
+        (("lint",), "Missing argument"),
+        (("lint", "mychip", "--jsno"), "No such option"),
+    ):
+        done = anyhal("backend", *arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said.lower() in done.stderr.lower() and "Value error" not in done.stderr
+        assert done.stderr.endswith("; see anyhal backend --help\n"), done.stderr
+    assert anyhal("nosuch").stderr.endswith("; see anyhal --help\n")

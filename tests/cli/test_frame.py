@@ -46,7 +46,8 @@ def test_a_mistake_on_the_command_line_is_one_line_and_exit_2(
     done = anyhal(*arguments)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("anyhal: ") and done.stderr.count("\n") == 1
-    assert words in done.stderr and "anyhal --help" in done.stderr
+    known = [word for word in arguments[:1] if word in cli.COMMANDS]
+    assert words in done.stderr and " ".join(["see anyhal", *known, "--help"]) in done.stderr
 
 
 def test_no_arguments_show_the_commands() -> None:
@@ -100,6 +101,9 @@ def test_devices_json_has_the_promised_keys() -> None:
     assert document["schema"] == 1
     assert document["devices"] == [
         {
+            "rank": 1,
+            "chosen": True,
+            "why": "chosen: the only device that may be chosen",
             "name": "chip:0",
             "backend": "chip",
             "identity": "id-1",
@@ -302,6 +306,23 @@ def test_what_was_not_timed_is_no_zero(capsys: pytest.CaptureFixture[str]) -> No
         first, second = capsys.readouterr().err.split("routes on")
         assert shown in first and shown in second
         assert " 0.0 " not in first + second
+
+
+def test_the_tables_of_a_run_cut_no_name_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = {"op": "quant_matmul", "backend": "chip", "device": "chip:0", "state": "self-tested"}
+    row |= {"calls": 2, "decomposed": False, "numerics": "strict", "time_ms": 3.0}
+    generation = SimpleNamespace(token_ids=[1], prefill_tokens_per_s=None, decode_tokens_per_s=None)
+    routes = [row, row | {"op": "cache_append"}]
+    outcome = Outcome("chip:0", False, generation, routes)  # type: ignore[arg-type]
+    run_tables.who_ran_what(outcome)
+    run_tables.routes_by_op(outcome)
+    run_tables.every_device([run_tables.DeviceRow("averylongnameofachip:0", *("text",) * 6)])
+    shown = "".join(capsys.readouterr())
+    assert "…" not in shown and max(map(len, shown.splitlines())) <= 80
+    assert shown.count("quant_matmul") == 2 and shown.count("cache_append") == 2
 
 
 def test_a_simulated_device_shows_no_rate(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,9 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +18,7 @@ import pytest
 from kit_programs import COMMAND, Program
 
 SAMPLE = Path(__file__).resolve().parent / "sample"
+PAGE = SAMPLE.parents[2] / "docs" / "how-to" / "ship-a-backend-as-a-wheel.md"
 OFFLINE = ("--quiet", "--no-index", "--no-deps", "--disable-pip-version-check")
 CODE = """
 import anyhal as hal, numpy as np
@@ -26,11 +30,17 @@ assert hal.device().name != d.name, "a stranger is not chosen by itself"
 """
 
 
-def pip(*arguments: str | Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", *map(str, arguments)], capture_output=True, text=True
-    )
+def pip(*arguments: str | Path, cwd: Path | None = None) -> None:
+    command = [sys.executable, "-m", "pip", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def of_the_page(begin: str) -> list[str]:
+    """The words behind `begin` in the page's command that begins so."""
+    text = PAGE.read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^ +{re.escape(begin)} (.*)$", text, re.MULTILINE)
+    return shlex.split(line, comments=True)
 
 
 @pytest.fixture
@@ -40,12 +50,27 @@ def wheel(program: Program, tmp_path: Path) -> Path:
         pytest.fail("scikit-build-core is not installed: pip install '.[test]'")
     source = tmp_path / "source"
     shutil.copytree(SAMPLE, source)
-    into = source / "anyhal_samplechip"
+    into = source / "src" / "anyhal_samplechip"
     done = program(COMMAND, "new-backend", "samplechip", "--into", str(into))
     assert done.returncode == 0, done.stderr
-    pip("wheel", *OFFLINE, "--no-build-isolation", "-w", tmp_path / "dist", source)
-    (found,) = (tmp_path / "dist").glob("*.whl")
+    pip("wheel", "--no-index", *of_the_page("pip wheel"), cwd=source)
+    (found,) = (source / "dist").glob("*.whl")
     return found
+
+
+def test_the_pages_program_runs_beside_the_source(wheel: Path, tmp_path: Path) -> None:
+    pip("install", *OFFLINE, "--target", tmp_path / "site", wheel)
+    paths = filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH")))
+    environment = {**os.environ, "ANYHAL_BACKEND_PATH": "", "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-c", *of_the_page("python -c")],
+        cwd=tmp_path / "source",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0 and "samplechip:0" in done.stdout, done.stdout + done.stderr
 
 
 def test_it_is_installed_found_and_run(wheel: Path, program: Program, tmp_path: Path) -> None:

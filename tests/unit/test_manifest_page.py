@@ -47,8 +47,21 @@ def test_the_page_has_every_key_with_its_type(title: str) -> None:
 
 def test_what_the_page_calls_needed_is() -> None:
     part = PAGE[PAGE.index("## Top level") : PAGE.index("## [hardware]")]
-    needed = re.findall(r"\| `(\w+)` \| [a-z ]+ \| yes \|", part)
+    needed = re.findall(r"\| `(\w+)` \| [a-z ]+ \| yes(?:, or `python`)? \|", part)
     assert tuple(needed) == manifest._REQUIRED
+    assert re.findall(r"\| `(\w+)` \| [a-z ]+ \| yes, or `(\w+)` \|", part) == [
+        ("library", "python"),
+        ("python", "library"),
+    ]
+
+
+def test_a_chip_in_python_needs_no_library(tmp_path: Path) -> None:
+    head = 'name = "chip"\nvendor = "t"\nabi = "0.3"\nlicence = "x"\nsummary = "x"\n'
+    (tmp_path / "backend.toml").write_text(f'{head}python = "chip.py"\n')
+    assert manifest.read_manifest(tmp_path / "backend.toml").python
+    (tmp_path / "backend.toml").write_text(head)
+    with pytest.raises(manifest.ManifestError, match="library is missing"):
+        manifest.read_manifest(tmp_path / "backend.toml")
 
 
 def test_the_example_is_a_manifest(tmp_path: Path) -> None:

@@ -85,11 +85,15 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"max_content_width": 100},
     )
     app.callback()(_options)
-    named = next((word for word in arguments if word in COMMANDS), None)
+    named = _named(arguments)
     for name in COMMANDS if named is None else (named,):
         file = file_of(name)
         app.command(name, cls=_Command)(getattr(import_module(f"{__name__}.{file}"), file))
     return app
+
+
+def _named(arguments: Sequence[str]) -> str | None:
+    return next((word for word in arguments if word in COMMANDS), None)
 
 
 def file_of(command: str) -> str:
@@ -147,7 +151,8 @@ def _run(arguments: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         if arguments:
-            _say(error.format_message().rstrip(".") + "; see anyhal --help")
+            command = " ".join(filter(None, ("anyhal", _named(arguments))))
+            _say(f"{error.format_message().rstrip('.')}; see {command} --help")
         return USAGE
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from anyhal.cli.terminal import escape
 
 
 def backend(
-    action: Annotated[Literal["lint"], typer.Argument(help="lint: look for mistakes.")],
+    action: Annotated[str, typer.Argument(help="lint: look for mistakes.")],
     path: Annotated[Path, typer.Argument(help="The backend's folder.", metavar="PATH")],
     json_: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> int:
@@ -22,6 +22,8 @@ def backend(
 
     Exit status 1 when something is wrong.
     """
+    if action != "lint":
+        raise typer.BadParameter(f"{action!r} is no action of `anyhal backend`; write lint")
     from rich.console import Console
 
     from anyhal.runtime.lint import lint

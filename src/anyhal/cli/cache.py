@@ -123,8 +123,8 @@ def _print_table(found: list[Content]) -> None:
     table.add_column("part", no_wrap=True)
     table.add_column("files", justify="right", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)
-    table.add_column("what for")
-    table.add_column("when cleared")
+    table.add_column("what for", overflow="fold")
+    table.add_column("when cleared", overflow="fold")
     for one in found:
         row = one.part
         sizes = (str(len(one.files)), _size(one.nbytes))

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from anyhal.cli.terminal import cells, escape, printable
-from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
-from anyhal.routing.policy import physical, rank_devices, routes_to
+from anyhal.routing.facts import Facts, RefusedBackend
+from anyhal.routing.policy import Ranked, physical, rank_devices, routes_to
 
 
 def devices(
@@ -35,7 +35,8 @@ def devices(
         typer.Option(help="With --write-registry: an uncertified backend to be chosen unnamed."),
     ] = None,
 ) -> None:
-    """List the devices found, and the backends that were refused with the reason."""
+    """List the devices found, in the order of choice with the reason, and the backends that were
+    refused."""
     import anyhal as hal
     from anyhal.runtime.device import facts as find_facts
 
@@ -60,7 +61,10 @@ def devices(
 def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return {
         "schema": 1,
-        "devices": [_device(fact, facts, rows) for fact in facts.devices],
+        "devices": [
+            _device(place, ranked, facts, rows)
+            for place, ranked in enumerate(rank_devices(facts), start=1)
+        ],
         "refused": [
             {
                 "name": r.name,
@@ -77,9 +81,13 @@ def _document(facts: Facts, rows: dict[str, list[dict[str, Any]]]) -> dict[str, 
 
 
 def _device(
-    fact: DeviceFact, facts: Facts, rows: dict[str, list[dict[str, Any]]]
+    place: int, ranked: Ranked, facts: Facts, rows: dict[str, list[dict[str, Any]]]
 ) -> dict[str, Any]:
+    fact = ranked.device
     described: dict[str, Any] = {
+        "rank": place,
+        "chosen": ranked.eligible and place == 1,
+        "why": ranked.reason,
         "name": fact.name,
         "backend": fact.backend,
         "identity": fact.identity,
@@ -104,7 +112,10 @@ def _print_devices(facts: Facts) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table("device", "state", "arch", "memory", "why", box=box.SIMPLE)
+    table = Table(box=box.SIMPLE)
+    for heading in ("device", "state", "arch", "memory"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("why", overflow="fold")
     cards = physical(facts)
     routes: dict[str, list[str]] = {}  # by card
     for ranked in rank_devices(facts):
@@ -141,7 +152,10 @@ def _why(absent: RefusedBackend) -> str:
     """The reason alone: without who says it and where, what the system's loader said, the cure."""
     reason = absent.sentence.rpartition("; ")[0] or absent.sentence
     reason = re.sub(
-        r"^(backend '.*?' was (not loaded from .*?: |loaded and )|listing .*?: )", "", reason
+        r"^(backend '.*?' was (not loaded from .*?: |loaded and )|backend \S+ is not used here: "
+        r"|listing .*?: )",
+        "",
+        reason,
     )
     return re.sub(r" \(.*\)$", "", reason)
 
@@ -155,9 +169,9 @@ def _print_capabilities(name: str, rows: Sequence[dict[str, Any]]) -> None:
         Console().print(escape(f"{name} declares nothing; it is asked op by op"), highlight=False)
         return
     table = Table(box=box.SIMPLE, title=escape(name), title_justify="left")
-    table.add_column("op", no_wrap=True)
-    table.add_column("dtypes", ratio=1)
-    table.add_column("limits", ratio=1)
+    table.add_column("op", overflow="fold")
+    table.add_column("dtypes", ratio=1, overflow="fold")
+    table.add_column("limits", ratio=1, overflow="fold")
     for row in rows:
         table.add_row(*cells(row["op"], " ".join(row["dtypes"]), ", ".join(_limits(row))))
     Console().print(table)

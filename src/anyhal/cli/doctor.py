@@ -9,10 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from anyhal import settings
 from anyhal.cli.terminal import cells, escape
 from anyhal.errors import HalError
 
 _SHOWN = {"failed": "refused", "absent": "not here", "waiting": "waits"}
+_STYLES = {"refused": "yellow", "left out": "yellow", "not here": "dim", "waits": "dim"}
 
 
 def doctor(
@@ -48,14 +50,15 @@ def examine() -> dict[str, Any]:
             f" {', '.join(twice['files'])}; each has its own threads and state"
         )
     notes += [note for record in discovery.backends for note in record.notes]
+    left_out = _left_out()
     return {
         "schema": 1,
         "backends": [
             {
                 "backend": record.name,
                 "manifest": str(record.path / "backend.toml"),
-                "state": record.state,
-                "stages": record.stages.document(),
+                "state": record.state if _trusted(record) else "",
+                "stages": _stages(record, left_out.get(record.name, {})),
             }
             for record in discovery.backends
         ],
@@ -68,6 +71,44 @@ def examine() -> dict[str, Any]:
         "searched": list(discovery.searched),
         "notes": list(dict.fromkeys(notes)),
     }
+
+
+def _trusted(record: Any) -> bool:
+    """Whether its library was looked at: before that nobody knows whose it is."""
+    return any(row.stage == "trust" and row.status == "ok" for row in record.stages)
+
+
+def _left_out() -> dict[str, dict[str, bool]]:
+    """Each backend's devices, and whether the user leaves it out; nothing where nobody chose."""
+    from anyhal.routing.policy import unseen
+    from anyhal.runtime.device import known_facts
+
+    try:
+        names = settings.VISIBLE_DEVICES.read()
+        if names is None:
+            return {}
+        known = known_facts()
+    except HalError:  # told in the notes
+        return {}
+    hidden = unseen(known, names)
+    found: dict[str, dict[str, bool]] = {}
+    for device in known.devices:
+        found.setdefault(device.backend, {})[device.name] = device.name in hidden
+    return found
+
+
+def _stages(record: Any, devices: dict[str, bool]) -> list[dict[str, Any]]:
+    """The record's rows; the gate says which of the devices the user leaves out."""
+    rows: list[dict[str, Any]] = record.stages.document()
+    gate, hidden = rows[-1], [name for name, is_hidden in devices.items() if is_hidden]
+    variable = settings.VISIBLE_DEVICES.name
+    said = f"{variable} leaves {', '.join(hidden)} out"
+    if hidden and len(hidden) == len(devices):
+        hint = f"name it there too, or unset {variable}"
+        gate.update(status="waiting", code="left_out", detail=said, hint=hint)
+    elif hidden:
+        gate["detail"] += f"; {said}"
+    return rows
 
 
 def _without_the_environment() -> Any:
@@ -87,20 +128,15 @@ def _print(report: dict[str, Any]) -> None:
 
     console = Console()
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
-    table.add_column("backend", no_wrap=True)
+    table.add_column("backend", overflow="fold", max_width=24)
     table.add_column("outcome", no_wrap=True)
     table.add_column("stage", no_wrap=True)
-    table.add_column("why, and what to do", ratio=1)
+    table.add_column("why, and what to do", ratio=1, overflow="fold")
     for backend in report["backends"]:
         outcome, stage, why = _line(backend)
-        style = (
-            "yellow"
-            if outcome == "refused"
-            else "dim"
-            if outcome in ("not here", "waits")
-            else None
-        )
-        table.add_row(*cells(backend["backend"], outcome, stage, why), style=style)
+        shown = cells(backend["backend"], outcome, stage, why)
+        file = "".join(f"\n{escape(file)}" for file in _files(backend, why))
+        table.add_row(*shown[:-1], shown[-1] + file, style=_STYLES.get(outcome))
     console.print(table)
     if not report["backends"]:
         console.print(escape(f"no backend; searched {', '.join(report['searched'])}"))
@@ -116,13 +152,21 @@ def _line(backend: dict[str, Any]) -> tuple[str, str, str]:
     row = next((row for row in backend["stages"] if row["status"] != "ok"), None)
     if row is None:
         devices = next(r["detail"] for r in backend["stages"] if r["stage"] == "devices")
-        return "ready", "", f"{backend['state']}: {devices}"
-    if row["stage"] == "gate":
+        state, gate = backend["state"], backend["stages"][-1]["detail"]
+        return "ready", "", f"{state}: {devices}{gate.removeprefix(state)}"
+    if row["stage"] == "gate" and row["code"] != "left_out":
         devices = next(r["detail"] for r in backend["stages"] if r["stage"] == "devices")
         return "ready", "", f"{devices}; {row['detail']}; {row['hint']}"
     why = "; ".join(text for text in (row["detail"], row["hint"]) if text)
     code = f" ({row['code']})" if row["code"] else ""
-    return _SHOWN[row["status"]], row["stage"], f"{why}{code}"
+    outcome = "left out" if row["code"] == "left_out" else _SHOWN[row["status"]]
+    return outcome, row["stage"], f"{why}{code}"
+
+
+def _files(backend: dict[str, Any], why: str) -> list[str]:
+    """The file that stopped it, unless the sentence has its name already."""
+    row = next((row for row in backend["stages"] if row["status"] == "failed"), None)
+    return [row["file"]] if row and row["file"] and row["file"] not in why else []
 
 
 def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
@@ -145,5 +189,6 @@ def _facts(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("searched", ", ".join(report["searched"]) or "nowhere"),
     ]
     return lines + [
-        ("variable", f"{row['name']}={row['value']} {row['does']}") for row in report["environment"]
+        ("variable", f"{row['name']}={row['value']}: {row['does']}")
+        for row in report["environment"]
     ]

@@ -15,6 +15,7 @@ from glob import glob
 from pathlib import Path
 from typing import Any
 
+from anyhal import settings
 from anyhal.runtime.discovery import BackendRecord, hash_of
 from anyhal.runtime.hardware import cpu_features, pci_ids
 from anyhal.runtime.mapped import copies_of_runtimes
@@ -71,14 +72,25 @@ VARIABLES = (
 
 
 def environment(environ: Iterable[tuple[str, str]] | None = None) -> list[dict[str, str]]:
-    """Variables that are set and change behaviour, each with what it does."""
-    given = os.environ.items() if environ is None else environ
-    found = []
-    for name, value in sorted(given):
+    """Variables that are set and change behaviour, anyhal's own first, each with what it does."""
+    given = sorted(os.environ.items() if environ is None else environ)
+    own = [pair for pair in given if pair[0].startswith(settings.PREFIX) and pair[1].strip()]
+    found = [{"name": name, "value": value, "does": _own(name)} for name, value in own]
+    for name, value in given:
         does = next((text for pattern, text in VARIABLES if fnmatchcase(name, pattern)), None)
         if does is not None:
             found.append({"name": name, "value": value, "does": does})
     return found
+
+
+def _own(name: str) -> str:
+    """The first sentence of what the variable means."""
+    row = next((row for row in settings.TABLE if row.name == name), None)
+    if row is None:
+        return "nothing; anyhal reads no variable of that name"
+    if not settings.environment_is_trusted():
+        return "nothing; this process has more rights than its user"
+    return row.meaning.partition(". ")[0].rstrip(".")
 
 
 def processor() -> dict[str, Any]:

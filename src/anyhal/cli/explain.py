@@ -125,7 +125,9 @@ def _print(decision: Decision) -> None:
 
     console = Console()
     console.print(escape(decision.sentence), style="bold", highlight=False)
-    table = Table("device", "form", "state", box=box.SIMPLE)
+    table = Table(box=box.SIMPLE)
+    for heading in ("device", "form", "state"):
+        table.add_column(heading, overflow="fold")
     table.add_column("answer", overflow="fold")  # at words where it can, and nothing cut off
     priced = any(candidate.accepts and candidate.cost_ns for candidate in decision.considered)
     if priced:

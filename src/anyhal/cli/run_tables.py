@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _NOT_TIMED = "not timed"
+# Narrow enough that a name of an op is whole in 80 columns.
+_PLAIN: dict[str, Any] = {"box": box.SIMPLE, "show_edge": False, "pad_edge": False}
 
 
 @contextlib.contextmanager
@@ -82,11 +85,11 @@ def _rate(value: float | None) -> str:
 
 def every_device(rows: list[DeviceRow]) -> None:
     """The same program on every device, on stdout: it is what was asked for."""
-    table = Table(title="the same program on every device", title_justify="left")
+    table = Table(title="the same program on every device", title_justify="left", **_PLAIN)
     for heading in ("device", "backend", "state", "same tokens?"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for heading in ("prefill tok/s", "decode tok/s"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for row in rows:
         shown = (row.device, row.backend, row.state, row.identical, row.prefill, row.decode)
         table.add_row(*cells(*shown))
@@ -102,11 +105,11 @@ def who_ran_what(outcome: Outcome) -> None:
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in outcome.routes:
         groups.setdefault((row["device"], row["backend"], row["state"]), []).append(row)
-    table = Table(title="who ran what", title_justify="left")
-    for heading in ("device", "backend", "state", "ops", "of them decomposed"):
-        table.add_column(heading)
+    table = Table(title="who ran what", title_justify="left", **_PLAIN)
+    for heading in ("device", "backend", "state", "ops", "decomposed"):
+        table.add_column(heading, overflow="fold")
     for heading in ("calls", "time ms"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for (device, backend, state), rows in groups.items():
         ops = ", ".join(sorted({row["op"] for row in rows}))
         decomposed = sum(row["calls"] for row in rows if row["decomposed"])
@@ -128,11 +131,11 @@ def who_ran_what(outcome: Outcome) -> None:
 
 def routes_by_op(outcome: Outcome) -> None:
     """Every route of the run, slowest first, on stderr."""
-    table = Table(title=escape(f"routes on {outcome.device}"), title_justify="left")
+    table = Table(title=escape(f"routes on {outcome.device}"), title_justify="left", **_PLAIN)
     for heading in ("op", "device", "numerics", "decomposed"):
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for heading in ("calls", "time ms", "µs per call"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")
     for row in outcome.routes:
         time_ms = None if outcome.simulated else row["time_ms"]
         times = (_NOT_TIMED, "-")

@@ -1,5 +1,7 @@
 """What `anyhal --version` prints: core, contract and backends, without opening any library.
 SPDX-License-Identifier: Apache-2.0
+
+So it says whose each library is, and not whether its device is here: `anyhal doctor` does.
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import metadata
 
-from anyhal.runtime.discovery import discover
+from anyhal.runtime.discovery import BackendRecord, discover
 
 
 def lines() -> Iterator[str]:
@@ -30,5 +32,13 @@ def lines() -> Iterator[str]:
         else:
             yield (
                 f"backend {record.name} ({record.manifest.vendor}, ABI {record.manifest.abi},"
-                f" {record.state}, sha256 {record.sha256[:12]})"
+                f" {record.state}, not opened, sha256 {record.sha256[:12]}){_lacks(record)}"
             )
+
+
+def _lacks(record: BackendRecord) -> str:
+    """What a bridge lacks of others, known without opening it."""
+    opens = record.manifest.opens if record.manifest else None
+    if opens is None or dict(record.settings).get(opens.setting):
+        return ""
+    return ": none of the files that it opens is here"

@@ -123,7 +123,8 @@ def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> F
     """
     if names is None:
         return facts
-    unseen = f"{variable} leaves it out"
+    left_out = unseen(facts, names)
+    why_not = f"{variable} leaves it out"
     unknown = [n for n in names if not any(_named(n, d) for d in facts.devices)]
     notes = tuple(_not_here(n, facts, variable) for n in unknown)
     if facts.devices and len(unknown) == len(names):
@@ -136,10 +137,15 @@ def limit_visible(facts: Facts, names: Sequence[str] | None, variable: str) -> F
         facts,
         notes=facts.notes + notes,
         devices=tuple(
-            d if any(_named(n, d) for n in names) else replace(d, why_not=d.why_not or unseen)
+            replace(d, why_not=d.why_not or why_not) if d.name in left_out else d
             for d in facts.devices
         ),
     )
+
+
+def unseen(facts: Facts, names: Sequence[str]) -> tuple[str, ...]:
+    """The devices that `names` leave out."""
+    return tuple(d.name for d in facts.devices if not any(_named(n, d) for n in names))
 
 
 def _not_here(name: str, facts: Facts, variable: str) -> str:

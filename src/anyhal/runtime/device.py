@@ -430,16 +430,20 @@ def facts(every: bool = True) -> Facts:
     names = visible.read()
     for name in names or ():
         _reach(name)
+    limited = limit_visible(known_facts(), names, visible.name)
+    _warn_once(limited.notes)
+    return limited
+
+
+def known_facts() -> Facts:
+    """What was loaded so far, whatever the user leaves visible of it."""
     state = _loaded()
-    known = Facts(
+    return Facts(
         devices=tuple(_live(d) for d in state.devices.values()),
         refused=tuple(state.refused),
         searched=state.discovery.searched,
         notes=(*state.discovery.notes, *settings.unknown_names(), *_passed_over),
     )
-    limited = limit_visible(known, names, visible.name)
-    _warn_once(limited.notes)
-    return limited
 
 
 def _warn_once(notes: tuple[str, ...]) -> None:

@@ -55,7 +55,7 @@ def _manifest(folder: Path, manifest: Manifest) -> list[Stop]:
         found.append(Stop("abi_mismatch", file, why, "build it for this core's contract"))
     if folder.name != manifest.name:
         why = f"the folder is {folder.name}, the backend {manifest.name}"
-        found.append(Stop("bad_manifest", file, why, "give both one name"))
+        found.append(Stop("bad_manifest", file, why, "give both one name", absent=True))
     for path in (folder, folder / manifest.library):
         writer = writable_by_others(path, owner_matters=False) if path.exists() else ""
         if writer:

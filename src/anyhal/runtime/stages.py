@@ -78,6 +78,7 @@ CODES = {
     "uncertified": "nobody vouches for it: it is used only when it is named",
     "deferred": "it waits until somebody names it or lists devices",
     "hidden": "it is test equipment that nobody asked for",
+    "left_out": "`ANYHAL_VISIBLE_DEVICES` names none of its devices",
     # the probe, a child process in which a stranger's library is opened first
     "probe_crashed": "the library ended its probe by a signal",
     "probe_aborted": "the library ended its probe by abort(), as a failed assertion does",
