@@ -36,11 +36,10 @@ enum What : uint32_t {
   kWhats
 };
 inline constexpr const char* kWhatNames[kWhats] = {
-    "floating_point", "locale",       "signal",      "signal_in_front",
-    "fault_signal",   "signal_mask",  "environment", "variable",
-    "directory",      "umask",        "limit",       "raised_limit",
-    "affinity",       "user",         "priority",    "process",
-    "timer",          "closed_files", "files",       "threads"};
+    "floating_point", "locale",   "signal",    "signal_in_front", "fault_signal", "signal_mask",
+    "environment",    "variable", "directory", "umask",           "limit",        "raised_limit",
+    "affinity",       "user",     "priority",  "process",         "timer",        "closed_files",
+    "files",          "threads"};
 
 struct Change {
   std::atomic<uint32_t> stage{kStart};  // the first after which it was seen; kStart: never

@@ -82,9 +82,7 @@ def test_a_verdict_is_kept_for_the_library_its_settings_and_its_drivers(
     assert verdict(stranger).code == "" and len(ran) == 3
 
 
-def test_a_refusal_is_kept_for_an_hour(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_is_kept_for_an_hour(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYHAL_PROBE_SECONDS", "1")
     for deed in ("ABORT", "HANG"):
         stranger = build(deed, name=deed.lower())

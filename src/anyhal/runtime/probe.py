@@ -299,7 +299,9 @@ def _ended(answer: Answer, place: str) -> _Refusal | None:
         what = f"it ended the process with exit status {answer.number} {place}"
         return "probe_exited", stage, what, _VENDOR
     if answer.ended == "hung" and answer.why:
-        what = f"its probe {answer.why}, and did not answer within {settings.PROBE_SECONDS.read()} s"
+        what = (
+            f"its probe {answer.why}, and did not answer within {settings.PROBE_SECONDS.read()} s"
+        )
         return "probe_timeout", "open", what, _VENDOR
     if answer.ended == "hung":
         what = f"it did not answer within {settings.PROBE_SECONDS.read()} s {place}"
