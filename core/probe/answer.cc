@@ -53,16 +53,6 @@ std::string changes(const Record& record) {
   return out + "]";
 }
 
-std::string libraries(const Record& record) {
-  std::string out = "[";
-  const std::string text = text_of(record.libraries);
-  for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    if (out.size() > 1) out += ", ";
-    out += quoted(text.substr(at, end - at));
-  }
-  return out + "]";
-}
-
 void put(const std::string& fields) {
   const std::string line = "{" + fields + "}\n";
   std::fwrite(line.data(), 1, line.size(), stdout);
@@ -82,8 +72,7 @@ void write_answer(const Outcome& o, const Record& record) {
       pair("copied", quoted(stage_name(record.copied.load()))) + number("left", o.left) +
       number("peak_bytes", (long long)o.peak_bytes) +
       number("microseconds", (long long)o.microseconds) + pair("out", printed(o.out)) +
-      pair("err", printed(o.err)) + pair("changes", changes(record)) +
-      "\"libraries\": " + libraries(record));
+      pair("err", printed(o.err)) + "\"changes\": " + changes(record));
 }
 
 void write_failure(const char* ended, const std::string& why) {

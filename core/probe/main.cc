@@ -8,6 +8,7 @@
 // The answer is one JSON object on standard output. What it means is judged by runtime/probe.py.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,6 +26,7 @@ namespace hal::probe {
 namespace {
 
 constexpr unsigned long kSettingsMax = 16u << 20;
+constexpr int kLoadsBelow = 64;  // it takes the first free descriptor
 
 std::string read_settings(size_t bytes) {
   std::string text(bytes, '\0');
@@ -47,6 +49,19 @@ void take_settings(const std::string& text, Request& request) {
   }
 }
 
+// The dynamic loader opened it before main, for what LD_DEBUG asked; nobody inherits either.
+void take_loads(Request& request) {
+  const char* name = std::getenv("LD_DEBUG_OUTPUT");
+  if (name) request.loads_path = name + ("." + std::to_string(getpid()));
+  struct stat wanted, info;
+  if (name && stat(request.loads_path.c_str(), &wanted) == 0)
+    for (int number = STDERR_FILENO + 1; number < kLoadsBelow && request.loads < 0; ++number)
+      if (fstat(number, &info) == 0 && info.st_dev == wanted.st_dev && info.st_ino == wanted.st_ino)
+        request.loads = number;
+  if (request.loads >= 0) fcntl(request.loads, F_SETFD, FD_CLOEXEC);
+  unsetenv("LD_DEBUG"), unsetenv("LD_DEBUG_OUTPUT");
+}
+
 // The bytes that were looked at, whoever has written to the file since.
 Sealed take_library(int file, const std::string& sha256, const std::string& path) {
   const int seals = fcntl(file, F_GET_SEALS);
@@ -59,6 +74,7 @@ Sealed take_library(int file, const std::string& sha256, const std::string& path
 
 int run(char** words) {
   Request request;
+  take_loads(request);
   const int file = std::atoi(words[1]);
   const Limits limits = {std::strtoull(words[2], nullptr, 10),
                          std::strtoull(words[3], nullptr, 10)};

@@ -26,16 +26,20 @@ enum What : uint32_t {
   kLimit,
   kRaisedLimit,
   kAffinity,
+  kUser,
+  kPriority,
+  kProcess,  // what prctl changes
+  kTimer,
   kClosed,
   kOpened,
   kThreads,
   kWhats
 };
 inline constexpr const char* kWhatNames[kWhats] = {
-    "floating_point", "locale",       "signal",      "signal_in_front",
-    "fault_signal",   "signal_mask",  "environment", "variable",
-    "directory",      "umask",        "limit",       "raised_limit",
-    "affinity",       "closed_files", "files",       "threads"};
+    "floating_point", "locale",   "signal",    "signal_in_front", "fault_signal", "signal_mask",
+    "environment",    "variable", "directory", "umask",           "limit",        "raised_limit",
+    "affinity",       "user",     "priority",  "process",         "timer",        "closed_files",
+    "files",          "threads"};
 
 struct Change {
   std::atomic<uint32_t> stage{kStart};  // the first after which it was seen; kStart: never
@@ -53,8 +57,6 @@ struct Record {
   char core_stage[24] = {};
   char core_text[1024] = {};
   Change changes[kWhats];
-  // What was mapped, for telling later whether it is still the same: lines "size mtime_ns path".
-  char libraries[1 << 16] = {};
 };
 
 }  // namespace hal::probe

@@ -3,7 +3,6 @@
 #include "core/probe/subject.hpp"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -45,23 +44,6 @@ void wait_until_read() {
 
 // A locale that any other choice differs from, so that setting the usual one is seen as well.
 void choose_locale() { std::setlocale(LC_NUMERIC, "C.UTF-8"); }
-
-int list_library(dl_phdr_info* info, size_t, void* text) {
-  struct stat file;
-  if (info->dlpi_name && info->dlpi_name[0] == '/' &&
-      std::strncmp(info->dlpi_name, "/proc/", 6) != 0 && stat(info->dlpi_name, &file) == 0)
-    *static_cast<std::string*>(text) +=
-        std::to_string(file.st_size) + " " +
-        std::to_string(uint64_t(file.st_mtim.tv_sec) * 1000000000u + file.st_mtim.tv_nsec) + " " +
-        info->dlpi_name + "\n";
-  return 0;
-}
-
-void keep_libraries(Record& record) {
-  std::string text;
-  dl_iterate_phdr(list_library, &text);
-  if (text.size() < sizeof(record.libraries)) copy_text(record.libraries, text.c_str());
-}
 
 void keep_refusal(Record& record, const char* stage, int32_t status, const char* text) {
   copy_text(record.core_stage, stage);
@@ -115,7 +97,6 @@ void run_subject(const Request& request, const Sealed& library, Record& record) 
     end_copies(Stage(record.stage.load()));
     keep_refusal(record, "devices", ANYHAL_STATUS_INTERNAL, e.what());
   }
-  keep_libraries(record);
   wait_until_read();
   record.stage.store(kExit);
   std::exit(0);

@@ -14,6 +14,8 @@ namespace hal::probe {
 struct Request {
   std::string path, name;
   std::vector<std::pair<std::string, std::string>> settings;
+  int loads = -1;  // where the dynamic loader writes what it looks for
+  std::string loads_path;
 };
 
 // Opens, shakes hands, lists devices, and ends the process as a program ends, so that destructors

@@ -5,10 +5,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <clocale>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -64,6 +67,48 @@ std::string signal_text(int number) {
   return "signal " + std::to_string(number) + " (" + strsignal(number) + ")";
 }
 
+int number_after(const char* key, const char* path) {
+  FILE* file = std::fopen(path, "re");
+  if (!file) return -1;
+  int found = -1;
+  char line[256];
+  while (found < 0 && std::fgets(line, sizeof(line), file))
+    if (std::strncmp(line, key, std::strlen(key)) == 0) found = std::atoi(line + std::strlen(key));
+  std::fclose(file);
+  return found;
+}
+
+int count_timers() {
+  int count = 0;
+  for (const auto which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF}) {
+    itimerval timer = {};
+    if (getitimer(which, &timer) == 0) count += timerisset(&timer.it_value) ? 1 : 0;
+  }
+  FILE* file = std::fopen("/proc/self/timers", "re");  // those of timer_create
+  char line[256];
+  while (file && std::fgets(line, sizeof(line), file)) count += std::strncmp(line, "ID:", 3) == 0;
+  if (file) std::fclose(file);
+  return count;
+}
+
+std::vector<unsigned> ids() {
+  uid_t user[3] = {};
+  gid_t group[3] = {};
+  getresuid(&user[0], &user[1], &user[2]);
+  getresgid(&group[0], &group[1], &group[2]);
+  return {user[0], user[1], user[2], group[0], group[1], group[2]};
+}
+
+std::map<std::string, int> process_flags() {
+  int death = 0;
+  prctl(PR_GET_PDEATHSIG, &death);
+  // seccomp is read from a file: in its strict mode prctl would end the process
+  return {{"whether it can be dumped and debugged", prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)},
+          {"what signal it gets when its parent ends", death},
+          {"no_new_privs", prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)},
+          {"seccomp", number_after("Seccomp:", "/proc/self/status")}};
+}
+
 }  // namespace
 
 void listen() {
@@ -110,6 +155,10 @@ Watch Watch::look() {
   }
   CPU_ZERO(&w.affinity);
   sched_getaffinity(getpid(), sizeof(w.affinity), &w.affinity);
+  w.user = ids();
+  w.priority = {getpriority(PRIO_PROCESS, 0), sched_getscheduler(0)};
+  w.process = process_flags();
+  w.timers = count_timers();
   for (const int number : numbers_in("/proc/self/fd")) {
     struct stat info;
     if (fstat(number, &info) != 0) continue;
@@ -155,6 +204,11 @@ void Watch::compare(const Watch& before, Stage stage, Record& record) const {
   if (!CPU_EQUAL(&affinity, &before.affinity))
     changed(kAffinity, "runs on " + std::to_string(CPU_COUNT(&affinity)) + " of " +
                            std::to_string(CPU_COUNT(&before.affinity)) + " processor cores");
+  if (user != before.user) changed(kUser, "now user " + std::to_string(user[1]));
+  if (priority != before.priority) changed(kPriority, "nice " + std::to_string(priority[0]));
+  for (const auto& [name, value] : before.process)
+    if (process.at(name) != value) changed(kProcess, name);
+  if (timers > before.timers) changed(kTimer, std::to_string(timers) + " armed");
   for (const auto& [number, file] : before.files)
     if (auto now = files.find(number); now == files.end() || now->second != file)
       changed(kClosed, "descriptor " + std::to_string(number));

@@ -31,6 +31,10 @@ struct Watch {
   mode_t mask = 0;
   std::map<int, std::pair<rlim_t, rlim_t>> limits;
   cpu_set_t affinity;
+  std::vector<unsigned> user;          // ids: real, effective, saved, of the user and of the group
+  std::vector<int> priority;           // nice value and scheduling policy
+  std::map<std::string, int> process;  // by what it is called in a sentence
+  int timers = 0;                      // armed, or made
   std::map<int, std::pair<dev_t, ino_t>> files;
   int inherited = 0;  // of `files`, those that a child program would get
   int threads = 0;    // beside this one

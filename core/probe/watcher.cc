@@ -44,7 +44,7 @@ Pipe make_pipe() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-void close_from(int first, int last) {
+void close_between(int first, int last) {
 #ifdef SYS_close_range  // Linux 5.9
   if (first > last || syscall(SYS_close_range, unsigned(first), unsigned(last), 0u) == 0) return;
 #endif
@@ -60,13 +60,15 @@ void write_text(const char* path, const char* text) {
 
 [[noreturn]] void become_subject(pid_t watcher, int out, int err, const Sealed& library,
                                  const Request& request, Record& record) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, SIGRTMAX);  // ends it as SIGKILL would, which libraries choose
   if (getppid() != watcher) _exit(0);
   setpgid(0, 0);
   const int nothing = open("/dev/null", O_RDONLY);
   dup2(nothing, STDIN_FILENO), dup2(out, STDOUT_FILENO), dup2(err, STDERR_FILENO);
-  close_from(STDERR_FILENO + 1, library.memory.number() - 1);
-  close_from(library.memory.number() + 1, INT_MAX);
+  const auto [low, high] = std::minmax({library.memory.number(), std::max(request.loads, 2)});
+  close_between(STDERR_FILENO + 1, low - 1);
+  close_between(low + 1, high - 1);
+  close_between(high + 1, INT_MAX);
   const rlimit no_core = {0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   write_text("/proc/self/oom_score_adj", "1000");  // when memory runs out, this one goes first
@@ -167,6 +169,8 @@ Outcome watch(const Limits& limits, const Sealed& library, const Request& reques
       usleep(500);
     if (alone) {
       end_family(subject);
+      unlink(request.loads_path.c_str());
+      rmdir(request.loads_path.substr(0, request.loads_path.rfind('/')).c_str());
       _exit(3);
     }
     break;

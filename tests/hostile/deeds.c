@@ -3,7 +3,10 @@
 #define _GNU_SOURCE
 #include "deeds.h"
 
+#include <dlfcn.h>
 #include <fenv.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <locale.h>
 #include <pthread.h>
 #include <sched.h>
@@ -11,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -46,7 +51,21 @@
 #define OPEN 25
 #define MEMORY 26
 #define EXIT_LATER 27 /* an exit handler that crashes */
+#define ALARM 28      /* ends the program a minute later */
+#define TIMER 29      /* of timer_create */
+#define USER 30
+#define NICE 31
+#define POLICY 32
+#define DUMP 33
+#define DEATH 34 /* with its parent, as children of launchers do */
+#define PRIVILEGES 35
+#define SECCOMP 36
+#define STOP 37   /* whoever watches */
+#define DRIVER 38 /* opened if it is there */
 
+#ifndef DRIVER_PATH
+#define DRIVER_PATH ""
+#endif
 #ifndef DEED
 #define DEED NOTHING
 #endif
@@ -110,6 +129,27 @@ static void restrict_it(void) {
     for (int i = 0; i < 256; ++i) close(i);
 }
 
+static void allow_every_call(void) {
+  struct sock_filter allow = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  const struct sock_fprog program = {1, &allow};
+  prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static void change_the_process(void) {
+  if (DEED == ALARM) alarm(60);
+  if (DEED == TIMER) {
+    timer_t timer;
+    timer_create(CLOCK_MONOTONIC, NULL, &timer);
+  }
+  if (DEED == USER) (void)!setuid(65534);
+  if (DEED == NICE) setpriority(PRIO_PROCESS, 0, 19);
+  if (DEED == POLICY) sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
+  if (DEED == DUMP) prctl(PR_SET_DUMPABLE, 0);
+  if (DEED == DEATH) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (DEED == PRIVILEGES) prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (DEED == SECCOMP) allow_every_call();
+}
+
 static void change_how_it_computes(void) {
 #if defined(__x86_64__)
   if (DEED == FLUSH) _mm_setcsr(_mm_getcsr() | 0x8040);
@@ -146,8 +186,11 @@ void hostile_deed(int when) {
   if (DEED == CHDIR) (void)!chdir("/");
   if (DEED == UMASK) umask(0);
   if (DEED == MEMORY) take_memory();
+  if (DEED == STOP) kill(getppid(), SIGSTOP);
+  if (DEED == DRIVER) dlopen(DRIVER_PATH, RTLD_NOW);
   start();
   change_how_it_computes();
+  change_the_process();
   restrict_it();
 }
 

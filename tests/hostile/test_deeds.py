@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,13 @@ REFUSED = {
     ("UMASK", AT_INIT): ("probe_state", "umask"),
     ("LIMIT", AT_INIT): ("probe_state", "resource limit 7"),
     ("CLOSE", AT_INIT): ("probe_state", "a file of the program"),
+    ("ALARM", AT_OPEN): ("probe_state", "the timers of the program (1 armed)"),
+    ("TIMER", AT_INIT): ("probe_state", "the timers of the program (1 armed)"),
+    ("NICE", AT_OPEN): ("probe_state", "the priority of the program (nice 19)"),
+    ("POLICY", AT_INIT): ("probe_state", "the priority of the program"),
+    ("DUMP", AT_INIT): ("probe_state", "a flag of the process (whether it can be dumped"),
+    ("DEATH", AT_OPEN): ("probe_state", "a flag of the process (what signal it gets"),
+    ("PRIVILEGES", AT_INIT): ("probe_state", "a flag of the process (no_new_privs"),
     ("EXIT_LATER", AT_INIT): ("probe_crashed", "when the process ended"),
 }
 # What vendors' run-time libraries do, and may when they are asked to start.
@@ -87,6 +95,8 @@ NOTED = {
 @pytest.mark.parametrize(("deed", "when"), REFUSED)
 def test_what_harms_the_program_is_refused(deed: str, when: str, meet: Meet) -> None:
     code, words = REFUSED[deed, when]
+    if deed == "TIMER" and not Path("/proc/self/timers").exists():
+        pytest.skip("this kernel does not list timers")
     found = meet(deed, when)
     stage = "gate" if deed == "EXIT_LATER" else STAGE_OF[when]
     assert (found.code, found.stage) == (code, stage) and words in found.sentence
@@ -108,6 +118,23 @@ def test_what_leaves_nothing_behind_is_no_matter(deed: str, meet: Meet) -> None:
 def test_a_process_left_behind_is_found_and_ended(meet: Meet) -> None:
     found = meet("LEAVE", AT_INIT)
     assert found.code == "probe_forked" and "left processes running (1)" in found.sentence
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(
+    ("deed", "words"), [("USER", "now user 65534"), ("SECCOMP", "a flag of the process (seccomp)")]
+)
+def test_what_only_root_can_change_is_refused(deed: str, words: str, meet: Meet) -> None:
+    found = meet(deed, AT_OPEN)
+    assert (found.code, found.stage) == ("probe_state", "open") and words in found.sentence
+
+
+def test_a_library_that_stops_its_probe_costs_no_more_than_the_limit(meet: Meet) -> None:
+    began = time.monotonic()
+    found = meet("STOP", AT_OPEN)
+    assert (found.code, found.stage) == ("probe_timeout", "open")
+    assert "its probe was itself stopped" in found.sentence
+    assert time.monotonic() - began < 3 + 3  # the limit; then building, looking and ending
 
 
 def test_threads_that_the_manifest_has_are_its_own(meet: Meet) -> None:

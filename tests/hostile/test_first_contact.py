@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,32 +75,48 @@ def test_a_verdict_is_kept_for_the_library_its_settings_and_its_drivers(
     forget()
     path = probe.path_of(stranger.key)
     kept = json.loads(path.read_text())
-    assert any("libc" in line for line in kept["answer"]["libraries"])
-    kept["answer"]["libraries"].append("17 17 /usr/lib/libdriver.so.1")  # another driver was here
+    depends = dict(kept["answer"]["depends"])
+    driver = next(path for path in depends if "libc.so" in path)
+    kept["answer"]["depends"] = [*(depends | {driver: "1 1 1 1 1"}).items()]  # another was here
     path.write_text(json.dumps(kept))
     assert verdict(stranger).code == "" and len(ran) == 3
 
 
-def test_a_refusal_is_kept_and_a_hang_for_an_hour(
-    build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_is_kept_for_an_hour(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANYHAL_PROBE_SECONDS", "1")
-    for deed, kept_for_ever in (("ABORT", True), ("HANG", False)):
+    for deed in ("ABORT", "HANG"):
         stranger = build(deed, name=deed.lower())
         first = verdict(stranger)
         forget()
         assert probe.known(stranger) is not None and verdict(stranger) == first
         forget()
         monkeypatch.setenv("ANYHAL_PROBE_SECONDS", "2")  # it may have been too short
-        assert (probe.known(stranger) is not None) is kept_for_ever
+        assert (probe.known(stranger) is not None) is (deed == "ABORT")
         monkeypatch.setenv("ANYHAL_PROBE_SECONDS", "1")
         forget()
         later = time.time() + 4000
         monkeypatch.setattr(time, "time", lambda later=later: later)
-        assert (probe.known(stranger) is not None) is kept_for_ever
+        assert probe.known(stranger) is None  # its cause may be mended
         monkeypatch.undo()
         monkeypatch.setenv("ANYHAL_PROBE_SECONDS", "1")
         monkeypatch.setenv("ANYHAL_CACHE", str(probe.path_of("x").parents[1]))
+
+
+def test_a_verdict_is_kept_only_where_it_is_known_what_was_loaded(
+    build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stranger = build()
+    later = time.time() + 4000
+    for folder, kept in ((tmp_path, True), (tmp_path / "none", False)):
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        assert verdict(stranger).code == ""
+        forget()
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: later)
+            assert (probe.known(stranger) is not None) is kept
+        forget()
+        probe.path_of(stranger.key).unlink()
+    assert not list(tmp_path.glob("anyhal-probe-*"))
 
 
 @pytest.mark.parametrize("damage", ["[]", "{", '{"answer": {"ended": 5}}', '{"answer": {}}', ""])

@@ -22,12 +22,14 @@ from anyhal import _core, settings
 from anyhal.errors import BackendLoadError
 from anyhal.printable import printable
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord, package_folder
+from anyhal.runtime.discovery_cache import stamp_of
 from anyhal.runtime.kept_json import read_kept, write_kept
 
-_FORM = 1  # of what is kept
+_FORM = 2  # of what is kept
 _MOST_BYTES = 1 << 20
 _MEMORY_BYTES = 4 << 30
 _KEPT_SECONDS = 3600  # of what the state of the machine may have caused
+_CLEAN_SECONDS = 24 * 3600  # a library may depend on what the dynamic loader does not see
 _PLACES = {
     "start": ("open", "before the library was opened"),
     "open": ("open", "while the library was opened"),
@@ -46,6 +48,10 @@ _REFUSED = {
     "umask": "the umask",
     "limit": "a resource limit",
     "affinity": "the processor cores of the program",
+    "user": "the user or group that the program runs as",
+    "priority": "the priority of the program",
+    "process": "a flag of the process",
+    "timer": "the timers of the program",
     "closed_files": "a file of the program",
 }
 # What vendors' run-time libraries do when they are asked to start, and no library may do that was
@@ -99,11 +105,17 @@ class Answer:
     out: Mapping[str, Any] | None = None
     err: Mapping[str, Any] | None = None
     changes: tuple[tuple[str, str, str], ...] = ()  # what, stage, detail
-    libraries: tuple[str, ...] = ()  # size, time and path of each that was mapped
+    # Path and stamp of each file that was loaded, or looked for in vain; none when unknown.
+    depends: tuple[tuple[str, str], ...] = ()
 
     def still_holds(self) -> bool:
-        """Whether the libraries that it came from are what the system has now."""
-        return all(_library_now(line.split(" ", 2)[2]) == line for line in self.libraries)
+        """Whether the system would load now what it loaded then."""
+        return all(stamp_of([path]).text == stamp for path, stamp in self.depends)
+
+    def kept_seconds(self) -> int:
+        """A crash may have had a cause outside of the library, which is mended."""
+        sure = self.ended == "clean" and not self.core_stage and self.depends
+        return _CLEAN_SECONDS if sure else _KEPT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -173,8 +185,7 @@ def known(stranger: Stranger) -> Answer | None:
         kept = read_kept(path_of(key), _MOST_BYTES)
         try:
             answer = answer_of(kept["answer"])
-            passing = answer.ended in ("hung", "memory")
-            if passing and not 0 <= time.time() - kept["time"] < _KEPT_SECONDS:
+            if not 0 <= time.time() - kept["time"] < answer.kept_seconds():
                 return None
             if answer.ended == "hung" and settings.PROBE_SECONDS.read() > kept["seconds"]:
                 return None
@@ -187,9 +198,11 @@ def known(stranger: Stranger) -> Answer | None:
 
 
 def keep(key: str, answer: Answer) -> None:
-    """When it says something about the library."""
+    """When it says something about the library, and about what it loads."""
     if answer.ended not in ("not_run", "changed"):
         _known[key] = answer
+        if answer.core_stage == "dependencies":
+            return  # whoever puts that right changes no file that was looked for
         now = {"time": time.time(), "seconds": settings.PROBE_SECONDS.read()}
         write_kept(path_of(key), now | {"answer": asdict(answer)})
 
@@ -216,9 +229,9 @@ def answer_of(data: Any) -> Answer:
             value = tuple(tuple(row) for row in value)
             good = all(len(r) == 3 and all(isinstance(w, str) for w in r) for r in value)
             good = good and all(r[1] in _PLACES for r in value)
-        elif field.name == "libraries":
-            value = tuple(value)
-            good = all(isinstance(line, str) and line.count(" ") >= 2 for line in value)
+        elif field.name == "depends":
+            value = tuple(tuple(row) for row in value)
+            good = all(len(r) == 2 and all(isinstance(w, str) for w in r) for r in value)
         else:
             good = type(value) is type(field.default) or field.name == "ended"
         if not good:
@@ -239,17 +252,9 @@ def _machine() -> str:
     the probe itself."""
     system = [os.uname().release]
     for path in (program(), package_folder() / "libanyhal.so", Path("/etc/ld.so.cache")):
-        system.append(_library_now(str(path)))
+        system.append(stamp_of([path]).text)
     system += sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("LD_"))
     return "\n".join(system)
-
-
-def _library_now(path: str) -> str:
-    try:
-        info = os.stat(path)
-    except OSError:
-        return f"0 0 {path}"
-    return f"{info.st_size} {info.st_mtime_ns} {path}"
 
 
 # ---- judging
@@ -267,7 +272,10 @@ def _judge(stranger: Stranger, answer: Answer | None) -> Verdict:
     return Verdict(code, stage, printable(sentence), f"{hint}{_ANYWAY}", notes)
 
 
-_ANYWAY = ", or set ANYHAL_PROBE=off to open strangers as they are"
+_ANYWAY = (
+    ", ask again after `anyhal cache --clear probe`, or set ANYHAL_PROBE=off to open strangers as"
+    " they are"
+)
 _VENDOR = "report this to its vendor"
 _Refusal = tuple[str, str, str, str]
 
@@ -290,6 +298,11 @@ def _ended(answer: Answer, place: str) -> _Refusal | None:
     if answer.ended == "exited":
         what = f"it ended the process with exit status {answer.number} {place}"
         return "probe_exited", stage, what, _VENDOR
+    if answer.ended == "hung" and answer.why:
+        what = (
+            f"its probe {answer.why}, and did not answer within {settings.PROBE_SECONDS.read()} s"
+        )
+        return "probe_timeout", "open", what, _VENDOR
     if answer.ended == "hung":
         what = f"it did not answer within {settings.PROBE_SECONDS.read()} s {place}"
         return "probe_timeout", stage, what, "give it more in ANYHAL_PROBE_SECONDS"

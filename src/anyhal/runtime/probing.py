@@ -15,10 +15,11 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from anyhal import settings
+from anyhal.runtime.loads import Loads
 from anyhal.runtime.probe import (
     _MEMORY_BYTES,
     Answer,
@@ -32,6 +33,7 @@ from anyhal.runtime.probe import (
 
 _AT_ONCE = 8  # most of them wait for a disk, a driver or their limit
 _ASK_AGAIN = 0.02  # s; for an answer that another process is getting
+_LOOK_AGAIN = 0.5  # s; for a probe that is stopped
 _GRACE = 5  # s; beyond its limit, for a probe that is itself kept from running
 _STOP = 2  # s; for a probe to end the process it watches
 
@@ -58,7 +60,7 @@ def probe_all(strangers: dict[str, Stranger]) -> dict[str, Answer]:
                 else:
                     _unlock(lock)
                     answers[key] = answer
-            _read_ready(running, _ASK_AGAIN if waiting else 1.0)
+            _read_ready(running, _ASK_AGAIN if waiting else _LOOK_AGAIN)
             for run in [one for one in running if one.over]:
                 running.remove(run)
                 answers[run.key] = run.answer()
@@ -82,10 +84,11 @@ class _Run:
     failed: str = ""
     text: bytearray = field(default_factory=bytearray)
     closed: bool = False
-    until: float = 0.0
+    limit: float = 0.0
+    loads: Loads = field(default_factory=Loads)
 
     def __post_init__(self) -> None:
-        self.until = time.monotonic() + self.seconds + _GRACE
+        self.limit = time.monotonic() + self.seconds
         given = b"".join(
             os.fsencode(word) + b"\0" for pair in self.stranger.settings for word in pair
         )
@@ -100,6 +103,7 @@ class _Run:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                env=self.loads.environ(),
                 pass_fds=(file,),
                 start_new_session=True,  # a terminal's Ctrl-C is ours, and so is what we end
             )
@@ -128,15 +132,30 @@ class _Run:
 
     @property
     def over(self) -> bool:
-        return bool(self.failed) or self.closed or time.monotonic() > self.until
+        if self.failed or self.closed:
+            return True
+        late = time.monotonic() - self.limit
+        return late > _GRACE or (late > 0 and self.stopped)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody, as its library can, sent the probe itself SIGSTOP."""
+        assert self.process is not None
+        what = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        with suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.process.pid, what) is not None
+        return False
 
     def answer(self) -> Answer:
         if self.failed:
             return Answer("not_run", self.failed)
         if not self.closed:
-            return Answer("hung")
+            return Answer("hung", "was itself stopped" if self.stopped else "was kept from running")
         try:
-            return answer_of(json.loads(self.text.decode("utf-8", "replace")))
+            answer = answer_of(json.loads(self.text.decode("utf-8", "replace")))
+            assert self.process is not None
+            beside = self.stranger.library.parent
+            return replace(answer, depends=self.loads.depends(self.process.pid, beside))
         except ValueError:
             assert self.process is not None
             status = self.process.wait()
@@ -150,12 +169,22 @@ class _Run:
                 self.process.stdin.close()
             self.process.stdout.close()
             try:
-                self.process.wait(_STOP)
+                self.process.wait(0 if self.stopped else _STOP)
             except subprocess.TimeoutExpired:
-                with suppress(ProcessLookupError):
-                    os.killpg(self.process.pid, signal.SIGKILL)
+                for group in (*_children(self.process.pid), self.process.pid):
+                    with suppress(OSError):
+                        os.killpg(group, signal.SIGKILL)
                 self.process.wait()
+        self.loads.close()
         _unlock(self.lock)
+
+
+def _children(process: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(word) for word in text.split()]
 
 
 def _read_ready(running: list[_Run], seconds: float) -> None:
@@ -164,7 +193,7 @@ def _read_ready(running: list[_Run], seconds: float) -> None:
     waited = select.poll()
     for output in by_output:
         waited.register(output, select.POLLIN | select.POLLHUP)
-    if any(run.failed for run in running) or not (by_output or seconds < 1):
+    if any(run.failed for run in running) or not (by_output or seconds == _ASK_AGAIN):
         seconds = 0
     for output, _ in waited.poll(seconds * 1000):
         piece = os.read(output, 1 << 16)
