@@ -50,9 +50,10 @@ InCall::~InCall() { --t_calls; }
 void require_outside_call() {
   // Parts of a kernel run on the executor's threads, which run nothing else.
   if (t_calls || executor_inside())
-    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
-                "a call from inside a user's kernel: it may wait for that kernel, which would never "
-                "end; compute without anyhal there, or use enqueue_native");
+    throw Error(
+        ANYHAL_STATUS_INVALID_ARGUMENT,
+        "a call from inside a user's kernel: it may wait for that kernel, which would never "
+        "end; compute without anyhal there, or use enqueue_native");
 }
 
 void CallLock::wait() {

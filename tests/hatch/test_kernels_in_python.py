@@ -1,4 +1,4 @@
-"""Users' kernels that are Python: other threads, calls from inside, values and sizes that do not fit.
+"""Users' kernels that are Python: other threads, calls from inside, what does not fit.
 SPDX-License-Identifier: Apache-2.0
 """
 

@@ -84,8 +84,9 @@ class Module:
         plain = isinstance(shared_bytes, int) and not isinstance(shared_bytes, bool)
         if not plain or not 0 <= shared_bytes < 1 << 32:
             raise InvalidArgumentError(
-                f"making the kernel {entry!r} on {self.device.name}: shared_bytes={_shown(shared_bytes)}"
-                " is no size of memory; pass an int from 0 to 2^32 - 1"
+                f"making the kernel {entry!r} on {self.device.name}:"
+                f" shared_bytes={_shown(shared_bytes)} is no size of memory; pass an int from 0 to"
+                " 2^32 - 1"
             )
         parameters = _parameters(entry, signature)
         return Kernel(self, entry, parameters, _sizes("block", block), shared_bytes)
@@ -251,13 +252,13 @@ def _payload(on: Device, code: Any, format: str) -> bytes:
                 f"loading a library on {on.name}: a {type(code).__name__} is no path; pass the"
                 " absolute path of a shared library"
             )
-        path = os.fspath(code)
-        if (b"\0" if isinstance(path, bytes) else "\0") in path:  # type: ignore[operator]
+        path = os.fsencode(code)
+        if b"\0" in path:
             raise InvalidArgumentError(
-                f"loading a library on {on.name}: the path {path!r} has a zero byte, and a path ends"
-                " there; pass the path of a file"
+                f"loading a library on {on.name}: {str(code)!r} has a zero byte, where a path ends;"
+                " pass the path of a file"
             )
-        return os.fsencode(path)
+        return path
     if isinstance(code, str):
         if not _encodes(code):
             raise InvalidArgumentError(
@@ -376,30 +377,27 @@ def _word(where: str, p: _Parameter, value: Any) -> int:
         limits: Any = np.iinfo(p.dtype.numpy)
         if not limits.min <= number <= limits.max:
             raise InvalidArgumentError(
-                f"{where}: {_shown(number)} does not fit, the range is {limits.min} to {limits.max}; pass"
-                " another value, or declare a wider dtype"
+                f"{where}: {_shown(number)} does not fit, the range is {limits.min} to"
+                f" {limits.max}; pass another value, or declare a wider dtype"
             )
-    # NumPy's own floats, and those that it learnt, take any float of Python.
-    given = _as_float(number) if p.dtype.kind == "float" else number
+    if p.dtype.kind == "float":
+        return _float_word(where, p, number)
+    return int.from_bytes(np.array(number, p.dtype.numpy).tobytes(), "little")
+
+
+def _float_word(where: str, p: _Parameter, number: Any) -> int:
+    try:
+        made = float(number)  # NumPy's own floats, and those that it learnt, take any of Python's
+    except OverflowError:
+        made = math.inf
     with np.errstate(over="ignore"):
-        made = np.array(given, p.dtype.numpy)
-    if p.dtype.kind == "float" and not math.isfinite(made) and _is_finite(number):
+        stored = np.array(made, p.dtype.numpy)
+    if not math.isfinite(stored) and (isinstance(number, int) or math.isfinite(number)):
         raise InvalidArgumentError(
             f"{where}: {_shown(number)} is too large for {p.dtype.name}; pass a smaller one, or"
             " declare a wider dtype"
         )
-    return int.from_bytes(made.tobytes(), "little")
-
-
-def _as_float(number: float) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf
-
-
-def _is_finite(number: float) -> bool:
-    return isinstance(number, int) or math.isfinite(number)
+    return int.from_bytes(stored.tobytes(), "little")
 
 
 def _shown(number: Any) -> str:
