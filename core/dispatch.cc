@@ -196,6 +196,7 @@ void run_recorded(Plan& plan, const Operand* operands, const anyhal_call& call, 
   const auto attempt = [&] {
     std::lock_guard guard(queue.lock);
     numbered.tag = device.synchronous ? call.tag : queue.submitted + 1;
+    const InCall inside;
     const uint64_t begin = timed ? now_ns() : 0;
     status = plan.enqueue(queue.handle, plan.handle, &numbered, error);
     if (timed) elapsed = now_ns() - begin;
@@ -235,6 +236,7 @@ void raise_call(Plan& plan, anyhal_status status, const anyhal_error& error) {
 }
 
 void run_plan(Plan& plan, const Operand* operands, Queue& queue) {
+  require_outside_call();
   plan.device->require_alive();
   if (queue.capture) queue.capture->require_owner();
   if (plan.composite)

@@ -188,6 +188,8 @@ void parallel_for(uint32_t count, ParallelFn fn, void* argument) {
   p.busy.store(false, std::memory_order_release);
 }
 
+bool executor_inside() { return t_inside; }
+
 void executor_after_fork() {
   Pool* old = g_pool.load();
   if (!old) return;

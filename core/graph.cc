@@ -14,8 +14,12 @@ Graph::Graph(Queue& q) : queue(&q) {
                     "; end it before starting another",
                 ANYHAL_REASON_CAPTURE);
   q.device->require_alive();
+  require_outside_call();
   q.capture = this;
   q.update_plain();
+  // A call of another thread that began before is over when the lock was free once.
+  q.lock.lock();
+  q.lock.unlock();
 }
 
 Graph::~Graph() {
@@ -186,6 +190,7 @@ void Graph::launch() {
   size_t i = 0;
   {
     std::lock_guard guard(queue->lock);
+    const InCall inside;
     for (; i < nodes_.size(); ++i) {
       const Step& s = nodes_[i];
       status = s.enqueue(queue->handle, s.handle, &calls_[i], error);

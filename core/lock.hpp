@@ -6,6 +6,8 @@
 
 #include <atomic>
 
+#include "core/error.hpp"
+
 namespace hal {
 
 class SpinLock {
@@ -27,5 +29,28 @@ class SpinLock {
 
   std::atomic<bool> locked_{false};
 };
+
+// The lock of a queue's calls, under which code of users may run: where it would wait, a thread
+// that is inside such code is refused, since the lock may be its own.
+class HAL_API CallLock : public SpinLock {
+ public:
+  void lock() {
+    if (__builtin_expect(!try_lock(), 0)) wait();
+  }
+
+ private:
+  [[gnu::noinline, gnu::cold]] void wait();
+};
+
+// While a call that may run a user's code runs on this thread.
+class HAL_API InCall {
+ public:
+  InCall();
+  ~InCall();
+  InCall(const InCall&) = delete;
+  InCall& operator=(const InCall&) = delete;
+};
+// Throws where a user's kernel runs on this thread: it may hold what the caller would wait for.
+HAL_API void require_outside_call();
 
 }  // namespace hal

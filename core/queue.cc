@@ -7,10 +7,13 @@
 #include <mutex>
 
 #include "core/answers.hpp"
+#include "core/executor.hpp"
 #include "core/plan.hpp"
 
 namespace hal {
 namespace {
+
+thread_local uint32_t t_calls = 0;
 
 void make_handle(Queue& q) {
   if (q.device->synchronous) return;
@@ -40,6 +43,23 @@ void require_possible(Device* device, const Guarded<anyhal_queue_state>& answer,
 }
 
 }  // namespace
+
+InCall::InCall() { ++t_calls; }
+InCall::~InCall() { --t_calls; }
+
+void require_outside_call() {
+  // Parts of a kernel run on the executor's threads, which run nothing else.
+  if (t_calls || executor_inside())
+    throw Error(
+        ANYHAL_STATUS_INVALID_ARGUMENT,
+        "a call from inside a user's kernel: it may wait for that kernel, which would never "
+        "end; compute without anyhal there, or use enqueue_native");
+}
+
+void CallLock::wait() {
+  require_outside_call();
+  SpinLock::lock();
+}
 
 Queue::Queue(Device* d) : device(d) {
   make_handle(*this);

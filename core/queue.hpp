@@ -21,7 +21,7 @@ struct HAL_API Queue {
 
   Device* device;
   anyhal_queue* handle = nullptr;  // null where the backend is synchronous
-  mutable SpinLock lock;           // serialises calls on this queue
+  mutable CallLock lock;           // serialises calls on this queue
   // Calls accepted so far: written with `lock` held, read by whoever wonders.
   std::atomic<uint64_t> submitted{0};
   uint64_t signalled = 0;  // highest value given to queue_signal

@@ -315,11 +315,21 @@ Plan* prepare(ApiDevice& api, const Given& g, Resolved& r) {
   return at_edge(error, [&] { raise_call(plan, status, record); });
 }
 
+// Waits for a queue that another call has; refused where that call is the caller's own.
+[[gnu::noinline]] hal_status enter(Queue& queue, hal_error* error) {
+  return at_edge(error, [&] { queue.lock.lock(); });
+}
+
 // Runs a plan that the caller holds: the short path where it applies, else the general one.
 hal_status run(ApiQueue& q, Plan& plan, const Given& g, const Resolved& r, hal_error* error) {
   if (plan.simple && q.core->idles() && !receipts_on()) {
     ErrorRecord record;
-    const anyhal_status status = run_simple(plan, r.refs, g.operand_count, *q.core, record);
+    if (!q.core->lock.try_lock()) {
+      const hal_status waited = enter(*q.core, error);
+      if (waited != HAL_STATUS_OK) return waited;
+    }
+    const anyhal_status status = run_simple_locked(plan, r.refs, g.operand_count, *q.core, record);
+    q.core->lock.unlock();
     if (status == ANYHAL_STATUS_OK) return HAL_STATUS_OK;
     // Not accepted for want of memory: the general path frees what it can and tries once more.
     if (status != ANYHAL_STATUS_OUT_OF_MEMORY) return failed(plan, status, record.record, error);
@@ -373,7 +383,11 @@ struct Kept {
   Kept kept{r};
   Plan* plan = nullptr;
   {
-    std::unique_lock guard(q.core->lock);
+    if (!q.core->lock.try_lock()) {
+      const hal_status waited = enter(*q.core, error);
+      if (waited != HAL_STATUS_OK) return waited;
+    }
+    std::unique_lock guard(q.core->lock, std::adopt_lock);
     if (!read(q.native, g, r)) {
       guard.unlock();
       return Cold::arguments(q, g, error);
@@ -438,7 +452,10 @@ hal_status hal_op(hal_queue* handle, uint32_t op, const hal_tensor* const* opera
   const uint32_t place = recent_place(op, *first, *second);
   // Under the queue's lock throughout, so that finding the plan and running it overlap.
   anyhal_ref refs[kMaxOperands];
-  queue.lock.lock();
+  if (__builtin_expect(!queue.lock.try_lock(), 0)) {
+    const hal_status waited = enter(queue, error);
+    if (waited != HAL_STATUS_OK) return waited;
+  }
   const PlanEntry* e = q.plans->table().recent[place].load(std::memory_order_acquire);
   // The handle again, now that the release of queue or buffers waits for this lock.
   if (__builtin_expect(!queue.idles(), 0) || __builtin_expect(!e, 0) ||

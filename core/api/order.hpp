@@ -28,6 +28,7 @@ struct ApiQueue {
   void retain() { refs.fetch_add(1, std::memory_order_relaxed); }
   // Locked for a call that leaves work or a capture behind; throws when it was released meanwhile.
   std::unique_lock<std::recursive_mutex> enter() {
+    require_outside_call();  // its launch has the lock, perhaps on another thread
     std::unique_lock lock(lockable());
     if (closed)
       invalid("a queue of " + core->device->name +

@@ -116,6 +116,7 @@ void wait_in_pieces(Queue& queue, uint64_t value, uint64_t limit_ns) {
 }
 
 std::unique_lock<std::recursive_mutex> settle(ApiQueue& q, Buffer& b, bool for_write) {
+  require_outside_call();
   std::unique_lock lock(q.lockable());
   if (q.core->device->synchronous) return lock;
   const auto pending = [&]() -> Use {

@@ -234,7 +234,7 @@ void bind_queues(nb::module_& m) {
       .def("reached", &Queue::reached)
       .def("wait", &Queue::wait, "value"_a, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
            nb::call_guard<nb::gil_scoped_release>())
-      .def("renew", &Queue::renew)
+      .def("renew", &Queue::renew, nb::call_guard<nb::gil_scoped_release>())
       .def("wait_all", &Queue::wait_all, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
            nb::call_guard<nb::gil_scoped_release>())
       .def("wait_for", &Queue::wait_for, nb::call_guard<nb::gil_scoped_release>())
@@ -242,7 +242,8 @@ void bind_queues(nb::module_& m) {
   m.def("new_queue", [](Device& d) { return new Queue(&d); }, nb::rv_policy::reference);
   nb::class_<Graph>(m, "NativeGraph")
       .def(
-          "__init__", [](Graph* g, Queue& q) { new (g) Graph(q); }, nb::keep_alive<1, 2>())
+          "__init__", [](Graph* g, Queue& q) { new (g) Graph(q); }, nb::keep_alive<1, 2>(),
+          nb::call_guard<nb::gil_scoped_release>())
       .def("end", &Graph::end)
       .def("abort", &Graph::abort)
       .def("launch", &Graph::launch, nb::call_guard<nb::gil_scoped_release>())
@@ -342,7 +343,14 @@ NB_MODULE(_core, m) {
   bind_python_backends(m);
   bind_hashes(m);
   m.def("thread_count", &executor_thread_count);
-  m.def("set_thread_count", &executor_set_thread_count);
+  m.def(
+      "set_thread_count",
+      [](uint32_t count) {
+        require_outside_call();  // else it waits for itself
+        executor_set_thread_count(count);
+      },
+      nb::call_guard<nb::gil_scoped_release>());
+  m.def("require_outside_call", &require_outside_call);
   m.def("set_debug_pool", &set_debug_pool);
   m.def("set_log_level", &set_log_level);
   m.def("set_receipts", &set_receipts);

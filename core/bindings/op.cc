@@ -373,6 +373,23 @@ struct Outputs {
   }
 };
 
+[[gnu::noinline]] anyhal_status run_without_gil(Plan& plan, const anyhal_ref* refs, uint32_t count,
+                                                Queue& queue, anyhal_error* error) {
+  plan.retain();  // another thread may clear the cache
+  PyThreadState* const state = PyEval_SaveThread();
+  std::exception_ptr refused;
+  anyhal_status status = ANYHAL_STATUS_OK;
+  try {
+    status = run_simple(plan, refs, count, queue, error);
+  } catch (...) {
+    refused = std::current_exception();
+  }
+  PyEval_RestoreThread(state);
+  release(&plan);
+  if (refused) std::rethrow_exception(refused);
+  return status;
+}
+
 // Runs a found plan and returns what the caller gets (new reference).
 template <int kCount>
 PyObject* execute_as(Plan& plan, const Parsed& p, int given, Queue& queue) {
@@ -393,12 +410,12 @@ PyObject* execute_as(Plan& plan, const Parsed& p, int given, Queue& queue) {
     anyhal_error error;
     error.size = sizeof(error);
     anyhal_status status;
-    if (plan.release_gil) {
-      plan.retain();
-      Py_BEGIN_ALLOW_THREADS status = run_simple(plan, refs, n, queue, &error);
-      Py_END_ALLOW_THREADS release(&plan);
+    // Whoever has the queue may run a user's kernel in Python: nobody waits for it with the GIL.
+    if (!plan.release_gil && __builtin_expect(queue.lock.try_lock(), 1)) {
+      status = run_simple_locked(plan, refs, n, queue, &error);
+      queue.lock.unlock();
     } else {
-      status = run_simple(plan, refs, n, queue, &error);
+      status = run_without_gil(plan, refs, n, queue, &error);
     }
     if (__builtin_expect(status == ANYHAL_STATUS_OK, 1)) return outs.take();
     // Not accepted for want of memory: the general path frees what it can and tries once more.
@@ -470,6 +487,7 @@ PyObject* call_checked(OpObject* op, PyObject* const* args, size_t nargs, PyObje
     build_key(op, p, scope, key);
     if (Plan* plan = plan_cache().find(key)) return execute(*plan, p, op->out_count, queue);
   }
+  require_outside_call();  // planning takes locks, and may ask for known answers
   PyObject* attrs = given_attrs(op, args, nargs, kwnames);
   PyObject* answer = resolve(op, p, attrs);
   Py_XDECREF(attrs);

@@ -22,6 +22,38 @@ static hal_device* device;
 static hal_queue* queue;
 static hal_module* module;
 
+/* A kernel that calls: each call could wait for the kernel itself. */
+static hal_tensor inside;
+static hal_kernel* calls_kernel;
+
+static int32_t calls(void* const* arrays, const void* values, uint32_t part, uint32_t parts) {
+  float one[64];
+  (void)arrays, (void)values, (void)part, (void)parts;
+  BAD(INVALID_ARGUMENT, NONE, hal_unary(queue, &inside, HAL_UNARY_FN_NEG, &inside, error));
+  BAD(INVALID_ARGUMENT, NONE, hal_unary(queue, &inside, HAL_UNARY_FN_EXP, &inside, error));
+  BAD(INVALID_ARGUMENT, NONE, hal_kernel_launch(queue, calls_kernel, NULL, 0, error));
+  BAD(INVALID_ARGUMENT, NONE, hal_buffer_read(queue, inside.buffer, 0, one, sizeof one, error));
+  return 0;
+}
+
+static void refuses_calls_from_inside(void) {
+  const hal_host_kernel_fn function = calls;
+  hal_module* m;
+  inside = matrix(queue, 8, 8);
+  fill(queue, &inside, 1);
+  GOOD(hal_unary(queue, &inside, HAL_UNARY_FN_NEG, &inside, error));
+  GOOD(hal_module_load(device, HAL_FORMAT_HOST_FUNCTION, &function, sizeof function, NULL, &m,
+                       error));
+  for (uint32_t parts = 1; parts <= 8; parts += 7) {
+    hal_signature s = {sizeof s, 0, NULL, {parts, 0, 0}, {0, 0, 0}, 0, 0};
+    GOOD(hal_kernel_prepare(m, "calls", &s, &calls_kernel, error));
+    GOOD(hal_kernel_launch(queue, calls_kernel, NULL, 0, error));
+    GOOD(hal_kernel_release(calls_kernel, error));
+  }
+  GOOD(hal_module_release(m, error));
+  GOOD(hal_unary(queue, &inside, HAL_UNARY_FN_NEG, &inside, error));
+}
+
 static hal_argument value(const void* from, size_t bytes) {
   hal_argument a = {NULL, 0};
   memcpy(&a.bits, from, bytes);
@@ -171,6 +203,7 @@ int main(int argc, char** argv) {
   }
   runs_in_order();
   refuses();
+  refuses_calls_from_inside();
   refuses_signatures();
   refuses_code();
   extensions();

@@ -182,6 +182,44 @@ except hal.HalError as why:
     assert "a kernel waits for its own device" in out or "a kernel of a Python backend" in out
 
 
+def test_a_kernel_may_wait_for_a_thread_that_uses_another_device(
+    program: Program, python_chip: Make
+) -> None:
+    """No lock is held while known answers run, which is when the kernel runs first."""
+    thread = (
+        "    BINARY[fn](a, b, out=out)",
+        "    import threading\n    import anyhal as hal\n"
+        "    def other():\n        hal.exp(hal.ones(4, dtype=str(a.dtype), device='cpu')).numpy()\n"
+        "    one = threading.Thread(target=other)\n    one.start()\n    one.join()\n"
+        "    BINARY[fn](a, b, out=out)",
+    )
+    python_chip("pychip", thread)
+    good(program(BEGIN + "assert (x + x).numpy()[1, 2] == 10"))
+
+
+def test_threads_that_ask_for_one_cell_test_it_once(program: Program, python_chip: Make) -> None:
+    python_chip("pychip")
+    code = (
+        BEGIN
+        + """
+from anyhal.dispatch import known_answers
+run, seen = known_answers.run, []
+def counted(device, spec, *more):
+    seen.append(spec.name)
+    time.sleep(0.2)
+    return run(device, spec, *more)
+known_answers.run = counted
+def work():
+    assert (x + x).numpy()[1, 2] == 10
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+print(seen)
+"""
+    )
+    assert good(program(code)).split() == ["['binary']"]
+
+
 def test_a_fork_a_pending_call_and_the_end(program: Program, python_chip: Make) -> None:
     slow = ("    BINARY[fn]", "    import time; time.sleep(0.02)\n    BINARY[fn]")
     python_chip("pychip", slow)

@@ -92,11 +92,13 @@ class HostKernel {
                     "a value has 1 to 16 bytes behind the addresses, and all %zu; correct the "
                     "signature",
                     kBytesMax);
-    const uint64_t parts = uint64_t{signature.grid[0]} * signature.grid[1] * signature.grid[2];
+    const uint32_t* grid = signature.grid;
+    uint64_t parts = uint64_t{grid[0]} * grid[1];
+    if (parts <= UINT32_MAX) parts *= grid[2];  // else it may not fit into 64 bits
     if (parts == 0 || parts > UINT32_MAX)
       throw Failure(ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                    "the grid has %llu parts; give 1 to 2^32 - 1",
-                    static_cast<unsigned long long>(parts));
+                    "the grid of %u x %u x %u has not 1 to 2^32 - 1 parts; give fewer, and no 0",
+                    grid[0], grid[1], grid[2]);
     parts_ = static_cast<uint32_t>(parts);
   }
 

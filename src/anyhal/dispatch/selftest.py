@@ -10,8 +10,10 @@ its settings ask for it, since its calls are counted.
 
 from __future__ import annotations
 
-from _thread import RLock
+import os
+from _thread import allocate_lock
 from collections.abc import Sequence
+from typing import Any
 
 from anyhal.dtypes import DType
 from anyhal.ops._spec import OpSpec
@@ -21,7 +23,9 @@ from anyhal.runtime.in_kernel import refuse_in_kernel
 
 _verdicts: dict[tuple[str, str, str], str] = {}
 _stores: dict[str, dict[str, str]] = {}
-_lock = RLock()
+_lock = allocate_lock()  # of the three, never held while a backend runs
+_running: dict[tuple[str, str, str], Any] = {}  # by cell: a lock that its test holds
+os.register_at_fork(after_in_child=_running.clear)  # the threads that test are the parent's
 
 
 def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:
@@ -31,21 +35,40 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
         return ""
     refuse_in_kernel()
     cell = (device.name, spec.name, verdicts.cell_of(main, words))
-    with _lock:
-        known = _verdicts.get(cell)
-        if known is None:
-            key = verdicts.key_of(device.fact.arch, spec, cell[2])
-            store = _stores.get(device.fingerprint)
-            if store is None:
-                store = _stores[device.fingerprint] = verdicts.read(device.fingerprint)
-            known = store.get(key)
-            if known is None:
-                from anyhal.dispatch import known_answers
+    while (known := _verdicts.get(cell)) is None:
+        with _lock:
+            running = _running.get(cell)
+            if running is None:
+                mine = _running[cell] = allocate_lock()
+                mine.acquire()
+        if running is not None:
+            with running:  # until the thread that tests it is through
+                continue
+        try:
+            if cell not in _verdicts:
+                _verdicts[cell] = _tested(device, spec, main, words)
+        finally:
+            _running.pop(cell, None)
+            mine.release()
+    return known
 
-                try:
-                    known = store[key] = known_answers.run(device, spec, main, words)
-                    verdicts.save(device.fingerprint, store)
-                except known_answers.NoAnswerError as why:
-                    known = str(why)
-            _verdicts[cell] = known
+
+def _tested(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:
+    """The verdict that is kept on disk, else a new one."""
+    key = verdicts.key_of(device.fact.arch, spec, verdicts.cell_of(main, words))
+    with _lock:
+        store = _stores.get(device.fingerprint)
+        if store is None:
+            store = _stores[device.fingerprint] = verdicts.read(device.fingerprint)
+        if key in store:
+            return store[key]
+    from anyhal.dispatch import known_answers
+
+    try:
+        known = known_answers.run(device, spec, main, words)
+    except known_answers.NoAnswerError as why:
+        return str(why)
+    with _lock:
+        store[key] = known
+        verdicts.save(device.fingerprint, store)
     return known

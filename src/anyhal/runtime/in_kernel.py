@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
+from anyhal import _core
 from anyhal.errors import InternalError
 
 _inside = ContextVar("anyhal kernel thread", default=False)  # each thread has a context of its own
@@ -18,6 +19,7 @@ def enter_kernel() -> None:
 
 def refuse_in_kernel() -> None:
     """Whoever holds a lock of ours may wait for the kernel that asks for it here."""
+    _core.require_outside_call()  # a user's kernel
     if _inside.get():
         raise InternalError(
             "a kernel of a Python backend calls an op of anyhal, which may wait for that kernel;"

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import re
 from collections import OrderedDict
@@ -72,12 +73,20 @@ class Module:
         three sizes; `shared_bytes`: of memory that a block shares. Both mean nothing on a device
         that computes in host memory.
 
-        Raises NotFoundError when the module has no such function.
+        Raises NotFoundError when the module has no such function, InvalidArgumentError for sizes
+        that are none.
         """
-        if not isinstance(entry, str) or not entry or "\0" in entry:
+        if not isinstance(entry, str) or not entry or "\0" in entry or not _encodes(entry):
             raise InvalidTypeError(
                 f"making a kernel on {self.device.name}: {entry!r} is no function's name; pass a"
                 " text"
+            )
+        plain = isinstance(shared_bytes, int) and not isinstance(shared_bytes, bool)
+        if not plain or not 0 <= shared_bytes < 1 << 32:
+            raise InvalidArgumentError(
+                f"making the kernel {entry!r} on {self.device.name}:"
+                f" shared_bytes={_shown(shared_bytes)} is no size of memory; pass an int from 0 to"
+                " 2^32 - 1"
             )
         parameters = _parameters(entry, signature)
         return Kernel(self, entry, parameters, _sizes("block", block), shared_bytes)
@@ -193,7 +202,12 @@ def load_module(
     `architecture`: what binary code was built for ("sm_90"). docs/how-to/bring-your-own-kernel.md
     has the form that each takes.
 
-    The code runs with this process's rights: load what you trust. Raises UnsupportedError where the
+    The code runs with this process's rights: load what you trust. It returns 0, or another number
+    when it failed. A ctypes callback that raises leaves an undefined number, which nobody can tell
+    from one that it returned: catch in it, and return 1. Code that runs in this process calls
+    nothing of anyhal: a call that would wait for the kernel itself is an InvalidArgumentError.
+
+    Raises UnsupportedError where the
     device takes no such code, NotFoundError for a path where nothing is, InvalidArgumentError for
     one that is not absolute and for an address that is NULL.
     """
@@ -238,8 +252,19 @@ def _payload(on: Device, code: Any, format: str) -> bytes:
                 f"loading a library on {on.name}: a {type(code).__name__} is no path; pass the"
                 " absolute path of a shared library"
             )
-        return os.fsencode(code)
+        path = os.fsencode(code)
+        if b"\0" in path:
+            raise InvalidArgumentError(
+                f"loading a library on {on.name}: {str(code)!r} has a zero byte, where a path ends;"
+                " pass the path of a file"
+            )
+        return path
     if isinstance(code, str):
+        if not _encodes(code):
+            raise InvalidArgumentError(
+                f"loading a module on {on.name}: the text has a lone surrogate, which is no UTF-8;"
+                " pass the code as bytes"
+            )
         return code.encode()
     if isinstance(code, bytes | bytearray | memoryview):
         return bytes(code)
@@ -305,6 +330,15 @@ def _parameters(entry: str, signature: Sequence[str]) -> tuple[_Parameter, ...]:
     return tuple(out)
 
 
+def _encodes(text: str) -> bool:
+    """Whether it is UTF-8: no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _sizes(what: str, given: int | tuple[int, ...]) -> tuple[int, int, int]:
     sizes = given if isinstance(given, tuple) else (given,)
     plain = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in sizes)
@@ -343,11 +377,30 @@ def _word(where: str, p: _Parameter, value: Any) -> int:
         limits: Any = np.iinfo(p.dtype.numpy)
         if not limits.min <= number <= limits.max:
             raise InvalidArgumentError(
-                f"{where}: {number} does not fit, the range is {limits.min} to {limits.max}; pass"
-                " another value, or declare a wider dtype"
+                f"{where}: {_shown(number)} does not fit, the range is {limits.min} to"
+                f" {limits.max}; pass another value, or declare a wider dtype"
             )
+    if p.dtype.kind == "float":
+        return _float_word(where, p, number)
+    return int.from_bytes(np.array(number, p.dtype.numpy).tobytes(), "little")
+
+
+def _float_word(where: str, p: _Parameter, number: Any) -> int:
     try:
-        with np.errstate(over="ignore"):
-            return int.from_bytes(np.array(number, p.dtype.numpy).tobytes(), "little")
+        made = float(number)  # NumPy's own floats, and those that it learnt, take any of Python's
     except OverflowError:
-        raise InvalidArgumentError(f"{where}: {number} is too large for it") from None
+        made = math.inf
+    with np.errstate(over="ignore"):
+        stored = np.array(made, p.dtype.numpy)
+    if not math.isfinite(stored) and (isinstance(number, int) or math.isfinite(number)):
+        raise InvalidArgumentError(
+            f"{where}: {_shown(number)} is too large for {p.dtype.name}; pass a smaller one, or"
+            " declare a wider dtype"
+        )
+    return int.from_bytes(stored.tobytes(), "little")
+
+
+def _shown(number: Any) -> str:
+    """Python refuses to write very long ints."""
+    long = isinstance(number, int) and number.bit_length() > 128
+    return f"an int of {number.bit_length()} bits" if long else repr(number)
