@@ -367,7 +367,11 @@ def test_an_entry_that_refuses_is_a_refused_backend() -> None:
     ],
 )
 def test_only_what_is_missing_is_absent(
-    program: Program, python_chip: Make, change: tuple[str, str], words: tuple[str, ...], status: str
+    program: Program,
+    python_chip: Make,
+    change: tuple[str, str],
+    words: tuple[str, ...],
+    status: str,
 ) -> None:
     python_chip("pychip", change)
     code = """
@@ -391,9 +395,7 @@ def test_an_interrupt_while_it_loads_is_the_users(program: Program, python_chip:
     assert done.returncode == 130 and "interrupted" in done.stderr, done.stdout + done.stderr
 
 
-def test_what_it_prints_does_not_reach_standard_output(
-    program: Program, python_chip: Make
-) -> None:
+def test_what_it_prints_does_not_reach_standard_output(program: Program, python_chip: Make) -> None:
     python_chip("pychip", ("import numpy as np", "import numpy as np\nprint('hello')"))
     done = program(COMMAND, "devices", "--json", ANYHAL_PROBE="off")
     assert any(d["name"] == "pychip:0" for d in json.loads(done.stdout)["devices"]), done.stdout
