@@ -15,7 +15,6 @@ import locale
 import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ class _Report:
     def __init__(self) -> None:
         self._to = os.fdopen(os.dup(1), "w")  # a descriptor that no program inherits
         # A file each: what was printed is looked at behind every stage.
-        self._printed = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self._printed = [os.fdopen(os.memfd_create(name), "w+b") for name in ("out", "err")]
         for number, file in enumerate(self._printed, 1):
             os.dup2(file.fileno(), number)
         self._found: dict[str, Any] = {"stage": "start", "changes": [], "out": None, "err": None}
