@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,7 @@ def check_backend(
     ] = 60,
 ) -> int:
     """Put a backend to its check list: known answers of all it declares, refusals, second calls."""
+    from anyhal import settings
     from anyhal.errors import InvalidArgumentError
     from anyhal.runtime.manifest import FILE_NAME, ManifestError, read_manifest
     from anyhal.sdk.checking import check
@@ -27,8 +29,9 @@ def check_backend(
         name = read_manifest(folder / FILE_NAME).name
     except (OSError, ManifestError) as why:
         raise InvalidArgumentError(f"checking the backend in {folder}: {why}") from None
+    os.environ[settings.BACKEND_PATH.name] = str(folder.resolve())
     failures = 0
-    for line in check(folder.resolve(), name, seconds):
+    for line in check(name, seconds):
         if isinstance(line, str):
             print(printable(line), flush=True)
             continue

@@ -17,10 +17,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from anyhal import settings
 from anyhal.errors import HalError, InternalError
 from anyhal.sdk.checklist import Line
 
@@ -29,17 +28,17 @@ _PR_SET_PDEATHSIG = 1
 _SUFFIX = "_checked"
 
 
-def check(folder: Path, name: str, seconds: float) -> Iterator[str | Line]:
-    """The lines of each device behind its title. A question that ends the process, or takes longer
-    than `seconds`, fails its line, and nothing more is asked. InternalError where it is not
-    loaded."""
+def check(name: str, seconds: float) -> Iterator[str | Line]:
+    """Of a backend on the search path: the lines of each device behind its title. A question that
+    ends the process, or takes longer than `seconds`, fails its line, and nothing more is asked.
+    InternalError where it is not loaded."""
     read, write = os.pipe()
     path = os.pathsep.join(os.path.abspath(part) for part in sys.path)
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _CHILD, name, str(write)],
         stdout=2,  # what a backend prints is none of the list
         pass_fds=(write,),
-        env=os.environ | {settings.BACKEND_PATH.name: str(folder), "PYTHONPATH": path},
+        env=os.environ | {"PYTHONPATH": path},
         start_new_session=True,  # a terminal's Ctrl-C is ours
     )
     os.close(write)
@@ -132,7 +131,7 @@ def child() -> None:
         return
     for device in found:
         say("device", device.name, str(device.native.record["name"]))
-        for line in check_device(device, lambda check, about="": say("ask", check, about)):
+        for line in check_device(device, partial(say, "ask")):
             say("line", line.check, line.failed, line.count)
     say("end")
 
