@@ -16,18 +16,27 @@
 
 /* ------------------------------------------------------------------------------- op rows, plans */
 
+/* Sets of dtypes: bit d is dtype d, or 64 + d among the formats. */
+#define UP_TO(DTYPE) ((UINT64_C(1) << ((DTYPE) + 1)) - 2)
+#define NUMBERS UP_TO(ANYHAL_DTYPE_U8)
+#define PLAIN UP_TO(ANYHAL_DTYPE_BOOL)
+#define STORED UP_TO(ANYHAL_DTYPE_F8_E5M2FNUZ)
+#define FORMATS ((UINT64_C(2) << (ANYHAL_DTYPE_Q6_K - 64)) - 1)
+#define BYTES ((UINT64_C(1) << ANYHAL_DTYPE_I8) | (UINT64_C(1) << ANYHAL_DTYPE_U8))
+#define PRODUCTS (UP_TO(ANYHAL_DTYPE_I32) | BYTES)
+
+#define OP(NUMBER, NAME) ANYHAL_OP_##NUMBER, #NAME, check_##NAME, run_##NAME
 static const op_row rows[] = {
-    {ANYHAL_OP_COPY, "copy", 1, 0, check_copy, run_copy},
-    {ANYHAL_OP_FILL, "fill", 1, 0, check_fill, run_fill},
-    {ANYHAL_OP_CAST, "cast", 1, sizeof(anyhal_attrs_cast), check_cast, run_cast},
-    {ANYHAL_OP_UNARY, "unary", 1, sizeof(anyhal_attrs_unary), check_unary, run_unary},
-    {ANYHAL_OP_BINARY, "binary", 2, sizeof(anyhal_attrs_binary), check_binary, run_binary},
-    {ANYHAL_OP_WHERE, "where", 3, 0, check_where, run_where},
-    {ANYHAL_OP_REDUCE, "reduce", 1, sizeof(anyhal_attrs_reduce), check_reduce, run_reduce},
-    {ANYHAL_OP_MATMUL, "matmul", 2, 0, check_matmul, run_matmul},
-    {ANYHAL_OP_GATHER, "gather", 2, sizeof(anyhal_attrs_gather), check_gather, run_gather},
-    {ANYHAL_OP_SCATTER_ADD, "scatter_add", 3, sizeof(anyhal_attrs_scatter_add), check_scatter_add,
-     run_scatter_add},
+    {OP(COPY, copy), 1, 0, 0, STORED, FORMATS},
+    {OP(FILL, fill), 1, 0, 0, STORED, 0},
+    {OP(CAST, cast), 1, sizeof(anyhal_attrs_cast), 0, STORED, FORMATS},
+    {OP(UNARY, unary), 1, sizeof(anyhal_attrs_unary), 0, PLAIN, 0},
+    {OP(BINARY, binary), 2, sizeof(anyhal_attrs_binary), 0, PLAIN, 0},
+    {OP(WHERE, where), 3, 0, 1, STORED, 0},
+    {OP(REDUCE, reduce), 1, sizeof(anyhal_attrs_reduce), 0, PLAIN, 0},
+    {OP(MATMUL, matmul), 2, 0, 0, PRODUCTS, 0},
+    {OP(GATHER, gather), 2, sizeof(anyhal_attrs_gather), 0, STORED, FORMATS},
+    {OP(SCATTER_ADD, scatter_add), 3, sizeof(anyhal_attrs_scatter_add), 0, NUMBERS, 0},
 };
 enum { ROW_COUNT = sizeof rows / sizeof rows[0] };
 
@@ -143,6 +152,9 @@ static refusal read_description(const anyhal_op_desc* desc, anyhal_plan* plan) {
     bad.operand = (int32_t)i;
     if (bad.status != ANYHAL_STATUS_OK) return bad;
   }
+  const uint32_t dtype = plan->t[plan->row->main].dtype;
+  const uint64_t set = dtype < 64 ? plan->row->dtypes : plan->row->formats;
+  if ((set >> dtype % 64 & 1) == 0) return bad_dtype();
   refusal bad = read_attributes(desc, plan);
   if (bad.status == ANYHAL_STATUS_OK) bad = plan->row->check(plan);
   if (bad.status == ANYHAL_STATUS_OK) bad = check_alias(plan);
@@ -249,6 +261,27 @@ static anyhal_status memory_alloc(anyhal_device* device, const anyhal_memory_req
   return ANYHAL_STATUS_OK;
 }
 
+static anyhal_status device_query(anyhal_device* device, uint32_t key, uint64_t argument,
+                                  void* value, uint64_t* bytes, anyhal_error* error) {
+  (void)device, (void)argument;
+  if (key != ANYHAL_QUERY_CAPABILITIES)
+    return fail(error, ANYHAL_STATUS_NOT_FOUND, 0,
+                "only the capabilities are known here; do without");
+  const uint64_t room = *bytes;
+  *bytes = ROW_COUNT * sizeof(anyhal_capability);
+  if (value == NULL || room < *bytes)
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0, "there is too little room; ask again");
+  anyhal_capability* to = value;
+  for (uint32_t i = 0; i < ROW_COUNT; ++i)
+    to[i] = (anyhal_capability){
+        .op = rows[i].op,
+        .flags = ANYHAL_CAPABILITY_STRIDED | ANYHAL_CAPABILITY_CAPTURE_SAFE,
+        .dtypes = {rows[i].dtypes, rows[i].formats},
+        .rank_max = RANK_MAX,
+    };
+  return ANYHAL_STATUS_OK;
+}
+
 static anyhal_status op_query(anyhal_device* device, const anyhal_op_desc* desc,
                               anyhal_verdict* verdict, anyhal_error* error) {
   (void)device;
@@ -320,8 +353,7 @@ static anyhal_status release(anyhal_self* self, uint32_t object_kind, uint64_t o
 
 /* -------------------------------------------------------------------------------- table, entry */
 
-/* Seven slots are all that a synchronous chip with host memory needs; the core supplies the rest.
- */
+/* These slots are all that a synchronous chip with host memory needs; the core has the rest. */
 static const anyhal_table table = {
     .size = sizeof(anyhal_table),
     .device_list = device_list,
@@ -331,6 +363,7 @@ static const anyhal_table table = {
     .op_prepare = op_prepare,
     .op_enqueue = op_enqueue,
     .release = release,
+    .device_query = device_query, /* what it declares; the seven others do without */
 };
 
 ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello, anyhal_reply* reply,

@@ -41,16 +41,20 @@ struct anyhal_plan {
   anyhal_prepared prepared;
 };
 
-/* One op: `check` answers op_query and op_prepare, `run` is op_enqueue. What has no row is
+/* One op: `dtypes` and `formats` are what the device declares; they and `check` answer op_query and
+ * op_prepare, so that none says other than the rest; `run` is op_enqueue. What has no row is
  * unsupported, and the core runs it through the ops that have one. */
 struct op_row {
   uint32_t op;
   const char* name;
-  uint32_t inputs;
-  uint32_t attributes_size;
   refusal (*check)(const anyhal_plan* plan);
   anyhal_status (*run)(const anyhal_plan* plan, char* const* data, char* workspace,
                        anyhal_error* error);
+  uint32_t inputs;
+  uint32_t attributes_size;
+  uint32_t main;    /* the operand whose dtype is declared: the first, but for where */
+  uint64_t dtypes;  /* it may be: bit d is dtype d */
+  uint64_t formats; /* the same of dtypes from 64 on: block formats, packed integers */
 };
 
 /* Fills an error record and returns `status`. The text says why and what to do; what failed and

@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from kit_programs import COMMAND, Program
 
+import anyhal
 from anyhal.sdk.scaffold import new_backend
 
 WRONG = "    BINARY[fn](a, b, out=out)"
@@ -90,3 +92,64 @@ def test_a_folder_without_a_good_manifest_is_one_line(
     done = program(COMMAND, "check-backend", str(folder))
     assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith(f"anyhal: checking the backend in {folder}: ")
+
+
+def kernel(what: str) -> tuple[str, str]:
+    return "    np.matmul(a, b, out=out)", f"    {what}\n    np.matmul(a, b, out=out)"
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("import os; os.abort()", "it crashed with signal 6 (SIGABRT)"),
+        ("import os; os._exit(3)", "it ended the process with exit status 3"),
+        ("import time; time.sleep(600)", "it did not answer within 5 s"),
+        ("np.core; import ctypes; ctypes.string_at(8)", "it crashed with signal 11 (SIGSEGV)"),
+    ],
+)
+def test_a_kernel_that_does_not_return_is_a_failed_line(
+    program: Program, python_chip: Callable[..., Path], what: str, words: str
+) -> None:
+    folder = python_chip("pychip", kernel(what))
+    done = program(COMMAND, "check-backend", str(folder), "--seconds", "5")
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = "  every declared op and dtype gives the known answers: failed: matmul f32 ("
+    (found,) = (text for text in done.stdout.splitlines() if text.startswith(line))
+    assert found.endswith(f"): {words}"), found
+    assert "pychip_checked" not in done.stdout + done.stderr
+    assert done.stdout.endswith("1 failed\n")
+
+
+def test_an_interrupt_ends_it(
+    python_chip: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = python_chip("pychip", kernel("import time; time.sleep(600)"))
+    monkeypatch.setenv("ANYHAL_CACHE", str(tmp_path / "cache"))
+    run = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "check-backend", str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    while "it declares" not in run.stdout.readline():
+        assert run.poll() is None
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=30)
+    assert run.returncode == 130 and "interrupted" in said, said
+
+
+def test_a_backend_that_is_not_loaded_is_told_to_its_author(
+    program: Program, python_chip: Callable[..., Path]
+) -> None:
+    folder = python_chip("pychip", ("import numpy as np", "import numpy as np\nprint('x')"))
+    done = program(COMMAND, "check-backend", str(folder))
+    assert done.returncode == 1 and "it printed 'x'" in done.stderr, done.stderr
+    assert "vendor" not in done.stderr and "pychip_checked" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name", ["cpu_ref", "dayone"])
+def test_backends_of_this_build_pass(program: Program, name: str) -> None:
+    folder = Path(anyhal.__file__).parent / "backends" / name
+    done = program(COMMAND, "check-backend", str(folder))
+    assert done.returncode == 0 and "all hold" in done.stdout, done.stdout + done.stderr

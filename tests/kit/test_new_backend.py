@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from kit_programs import COMMAND, Program
 
+import anyhal
 from anyhal.sdk.scaffold import LANGUAGES, TEMPLATES
 
 MOST_LINES = 420  # of its one source file
@@ -51,6 +52,27 @@ def test_it_builds_with_one_command_and_passes_its_list(
     for line in checked.stdout.splitlines():
         if ": ok" in line:  # its own list is in its README
             assert line.strip().partition(": ok")[0].partition(",")[0] in readme, line
+
+
+@pytest.mark.parametrize("language", ["c", "cpp"])
+def test_make_builds_it_anew_when_the_headers_are_newer(
+    program: Program, tmp_path: Path, language: str
+) -> None:
+    done = program(COMMAND, "new-backend", "fresh", "--language", language, "--into", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    headers = tmp_path / "headers"
+    shutil.copytree(anyhal.get_include(), headers)
+    make = ["make", f"HEADERS={headers}"]
+    subprocess.run(make, cwd=tmp_path / "fresh", check=True, capture_output=True)
+    library = tmp_path / "fresh" / "libanyhal_fresh.so"
+    for changed in (False, True):
+        os.utime(library, (1e9, 1e9) if changed else None)
+        before = library.stat().st_mtime
+        for header in headers.rglob("*.h*"):  # an upgrade of anyhal writes them all
+            os.utime(header, (1.1e9, 1.1e9))
+        os.utime(tmp_path / "fresh" / f"backend.{'c' if language == 'c' else 'cc'}", (9e8, 9e8))
+        subprocess.run(make, cwd=tmp_path / "fresh", check=True, capture_output=True)
+        assert (library.stat().st_mtime != before) is changed
 
 
 def test_it_is_few_and_small_files() -> None:

@@ -4,13 +4,14 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from kit_programs import Program
+from kit_programs import COMMAND, Program
 
 from anyhal import _core
 from anyhal.errors import BackendLoadError
@@ -19,6 +20,8 @@ from anyhal.sdk.backend import REASONS
 
 Make = Callable[..., Path]
 ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = ROOT / "src" / "anyhal" / "sdk" / "templates" / "python" / "chip.py"
+ROWS = TEMPLATE.read_text().splitlines().index("    rows = (") + 1
 BEGIN = """
 import anyhal as hal, numpy as np, threading, os, sys, time
 d = hal.device("pychip")
@@ -371,3 +374,84 @@ def test_an_entry_that_refuses_is_a_refused_backend() -> None:
     """A chip in Python is negotiated with as a library is."""
     with pytest.raises(BackendLoadError, match="not loaded from /no/chip.py: no"):
         _core.load_python("/no/chip.py", "x", [], lambda given: 1 / 0, lambda why, n: (10, 0, "no"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "status"),
+    [
+        (
+            ('Row("copy"', 'Row("coppy"'),
+            ("coppy", "copy", f"(chip.py, line {ROWS + 1})"),
+            "failed init_failed",
+        ),
+        (
+            ("def copy(x, out):", "def copy(x):"),
+            ("its kernel takes 1 operands, the op gives 2",),
+            "failed init_failed",
+        ),
+        (("def unary(x, out, *, fn):", "def unary(x, out, *, gn):"), ("gn",), "failed init_failed"),
+        (("import numpy as np", "import numpy as np\nimport nobody"), ("nobody",), "absent driver"),
+        (("anyhal.sdk import", "anyhal.skd import"), ("anyhal.skd",), "failed init_failed"),
+        (
+            (
+                "    def devices(self):\n",
+                "    def devices(self):\n        import anyhal\n"
+                "        raise anyhal.NotFoundError('no card; put one in')\n",
+            ),
+            ("no card",),
+            "absent driver_absent",
+        ),
+        (("return [HostDevice", "return 3 + [HostDevice"), ("(chip.py, line",), "failed"),
+    ],
+)
+def test_only_what_is_missing_is_absent(
+    program: Program,
+    python_chip: Make,
+    change: tuple[str, str],
+    words: tuple[str, ...],
+    status: str,
+) -> None:
+    python_chip("pychip", change)
+    code = """
+from anyhal.runtime.discovery import discover
+from anyhal.runtime import device
+import anyhal as hal
+hal.devices()
+record = next(r for r in device._loaded().discovery.backends if r.name == "pychip")
+row = record.stages.first_failure
+print(row.status, row.code, row.detail, row.hint)
+"""
+    out = good(program(code))
+    assert out.startswith(status) and all(word in out for word in words), out
+    assert out.count("(chip.py") <= 1 and "line" not in out.partition("(chip.py, line")[2], out
+
+
+def test_an_interrupt_while_it_loads_is_the_users(program: Program, python_chip: Make) -> None:
+    interrupt = "import numpy as np\nimport signal; signal.raise_signal(signal.SIGINT)"
+    python_chip("pychip", ("import numpy as np", interrupt))
+    done = program(COMMAND, "devices", ANYHAL_PROBE="off")
+    assert done.returncode == 130 and "interrupted" in done.stderr, done.stdout + done.stderr
+
+
+def test_what_it_prints_does_not_reach_standard_output(program: Program, python_chip: Make) -> None:
+    python_chip("pychip", ("import numpy as np", "import numpy as np\nprint('hello')"))
+    done = program(COMMAND, "devices", "--json", ANYHAL_PROBE="off")
+    assert any(d["name"] == "pychip:0" for d in json.loads(done.stdout)["devices"]), done.stdout
+    assert "hello" in done.stderr
+
+
+LINTED = [
+    (("import numpy as np", "import numpy as np"), ""),
+    (("def copy(x, out):", "def copy(x, out:"), "it does not compile"),
+    (("class Chip(PythonBackend)", "class Chip"), "defines 0 subclasses"),
+    (("class Chip(", "class Other(PythonBackend):\n    pass\n\n\nclass Chip("), "2 subclasses"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), LINTED)
+def test_lint_looks_at_it_as_python(
+    program: Program, python_chip: Make, change: tuple[str, str], words: str
+) -> None:
+    done = program(COMMAND, "backend", "lint", str(python_chip("pychip", change)))
+    assert words in done.stdout and "ELF" not in done.stdout, done.stdout
+    assert done.returncode == (1 if words else 0), done.stdout

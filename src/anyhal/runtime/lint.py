@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -37,6 +38,8 @@ def lint(folder: Path) -> list[Stop]:
         return [Stop("unreadable", str(folder / FILE_NAME), why.strerror or str(why), hint)]
     found = _manifest(folder, manifest)
     library = folder / manifest.library
+    if manifest.python:
+        return found + _python(library)
     try:
         read = read_library(library)
     except OSError as why:
@@ -46,6 +49,33 @@ def lint(folder: Path) -> list[Stop]:
     judged = (symbols_stop(read, library), system_stop(read, library))
     found += [stop for stop in judged if stop is not None]
     return found + _needs(read, library, manifest) + _form(read, library)
+
+
+def _python(file: Path) -> list[Stop]:
+    """A chip in one Python file: what can be known of it without running it."""
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+        compile(tree, str(file), "exec", dont_inherit=True)
+    except OSError as why:
+        return [Stop("no_library", str(file), why.strerror or str(why), "write it")]
+    except (SyntaxError, ValueError, RecursionError) as why:  # ValueError: a zero byte
+        line = f", line {why.lineno}" if isinstance(why, SyntaxError) and why.lineno else ""
+        text = why.msg if isinstance(why, SyntaxError) else str(why)
+        return [Stop("init_failed", str(file), f"it does not compile: {text}{line}", "correct it")]
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    chips = [c.name for c in classes if any(_is_base(base) for base in c.bases)]
+    derived = any(c.bases for c in classes) or any(isinstance(n, ast.Call) for n in tree.body)
+    if len(chips) == 1 or (not chips and derived):  # its base may have another name there
+        return []
+    named = f" ({', '.join(chips)})" if chips else ""
+    why = f"it defines {len(chips)} subclasses of PythonBackend{named}"
+    return [Stop("init_failed", str(file), why, "define one in the file")]
+
+
+def _is_base(base: ast.expr) -> bool:
+    return (base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "")) == (
+        "PythonBackend"
+    )
 
 
 def _manifest(folder: Path, manifest: Manifest) -> list[Stop]:

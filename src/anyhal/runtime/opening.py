@@ -80,14 +80,14 @@ def _instance(record: BackendRecord, name: str, given: Mapping[str, str], first:
     """A library's, or that of a chip in Python."""
     assert record.manifest is not None and record.library is not None
     settings = list(given.items())
-    if record.manifest.python:
-        from anyhal.sdk.chip import load  # only those who have such a chip need it
-
-        return load(record.library, record.sha256, name, settings)
     if record.state == UNCERTIFIED:
         from anyhal.runtime.probe import first_contact  # most processes meet no stranger
 
         first_contact(record, name, given)
+    if record.manifest.python:
+        from anyhal.sdk.chip import load  # only those who have such a chip need it
+
+        return load(record.library, record.sha256, name, settings)
     return _core.load(str(record.library), record.sha256, name, settings, first)
 
 

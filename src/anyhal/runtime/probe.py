@@ -11,6 +11,7 @@ Answers are kept in the cache folder, by library, settings and what the system w
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -74,6 +75,7 @@ class Stranger:
     settings: tuple[tuple[str, str], ...] = ()
     own_threads: bool = False
     descriptor: int | None = None  # a sealed copy that is open already
+    python: bool = False  # it is a chip in Python
 
     @property
     def key(self) -> str:
@@ -81,6 +83,8 @@ class Stranger:
         given = sorted(pair for pair in self.settings if pair[0] != "cache_dir")
         beside = self.library.parent  # what it needs may lie there, too
         text = f"{_FORM} {self.sha256} {beside} {given} {_machine()}"
+        if self.python:
+            text += f" {sys.version} {sys.executable} {sys.path}"
         return _core.sha256(text.encode("utf-8", "surrogateescape"))[:32]
 
 
@@ -155,7 +159,9 @@ def _stranger(record: BackendRecord, instance: str, given: Mapping[str, str]) ->
     if not settings.PROBE.read():
         return None
     threads = record.manifest is not None and record.manifest.own_threads
-    return Stranger(record.library, record.sha256, instance, tuple(given.items()), threads)
+    known = (record.library, record.sha256, instance, tuple(given.items()), threads)
+    python = record.manifest is not None and bool(record.manifest.python)
+    return Stranger(*known, python=python)
 
 
 def verdict(stranger: Stranger) -> Verdict:

@@ -2,7 +2,8 @@
 SPDX-License-Identifier: Apache-2.0
 
 Whatever ends this process, or interrupts it, ends its probes: each watches the pipe on its standard
-input, which closes with us.
+input, which closes with us. A chip in Python is met by the interpreter instead
+(`sdk/first_run.py`), which the system ends with us.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -36,6 +38,13 @@ _ASK_AGAIN = 0.02  # s; for an answer that another process is getting
 _LOOK_AGAIN = 0.5  # s; for a probe that is stopped
 _GRACE = 5  # s; beyond its limit, for a probe that is itself kept from running
 _STOP = 2  # s; for a probe to end the process it watches
+_START = 2  # s; for an interpreter to start
+_LINGER = 0.5  # s; for processes of a chip that end with it
+_FIRST_RUN = "from anyhal.sdk.first_run import main; main()"
+
+
+def _most_bytes() -> int:
+    return min(_MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
 
 
 def probe_all(strangers: dict[str, Stranger]) -> dict[str, Answer]:
@@ -56,11 +65,13 @@ def probe_all(strangers: dict[str, Stranger]) -> dict[str, Answer]:
                 del waiting[key]
                 answer = known(stranger)  # another process may just have got it
                 if answer is None:
-                    running.append(_Run(key, stranger, seconds, lock))
+                    kind = _PythonRun if stranger.python else _Run
+                    running.append(kind(key, stranger, seconds, lock))
                 else:
                     _unlock(lock)
                     answers[key] = answer
-            _read_ready(running, _ASK_AGAIN if waiting else _LOOK_AGAIN)
+            watched = any(run.stranger.python for run in running)
+            _read_ready(running, _ASK_AGAIN if waiting or watched else _LOOK_AGAIN)
             for run in [one for one in running if one.over]:
                 running.remove(run)
                 answers[run.key] = run.answer()
@@ -98,13 +109,14 @@ class _Run:
             if file is None:
                 flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
                 file = opened = os.open(self.stranger.library, flags)
+            command = self._command(file, len(given))
             self.process = subprocess.Popen(
-                self._command(file, len(given)),
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=self.loads.environ(),
                 pass_fds=(file,),
+                env=self._environment(),
                 start_new_session=True,  # a terminal's Ctrl-C is ours, and so is what we end
             )
             assert self.process.stdin is not None
@@ -118,10 +130,12 @@ class _Run:
             if opened >= 0:
                 os.close(opened)
 
+    def _environment(self) -> dict[str, str]:
+        return self.loads.environ()
+
     def _command(self, file: int, bytes_given: int) -> list[str | Path]:
         stranger = self.stranger
-        most = min(_MEMORY_BYTES, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
-        numbers = [file, self.seconds * 1000, most, bytes_given]
+        numbers = [file, self.seconds * 1000, _most_bytes(), bytes_given]
         words = [stranger.sha256, str(stranger.library), stranger.name]
         return [program(), *map(str, numbers), *words]
 
@@ -185,6 +199,81 @@ def _children(process: int) -> list[int]:
     except OSError:
         return []
     return [int(word) for word in text.split()]
+
+
+class _PythonRun(_Run):
+    """Of a chip in Python, by an interpreter like ours."""
+
+    peak = 0
+    left = 0
+    ended = 0.0
+
+    def _environment(self) -> dict[str, str]:
+        path = os.pathsep.join(os.path.abspath(part) for part in sys.path)
+        # What the chip itself may load there is met by nobody: it is not opened in a program.
+        return os.environ | {"PYTHONPATH": path, settings.PROBE.name: "off"}
+
+    def _command(self, file: int, bytes_given: int) -> list[str | Path]:
+        one = self.stranger
+        words = [str(file), one.sha256, str(one.library), one.name, str(bytes_given)]
+        return [sys.executable, "-P", "-c", _FIRST_RUN, *words]
+
+    @property
+    def over(self) -> bool:
+        if self.failed or self.process is None:
+            return True
+        with suppress(OSError, ValueError, IndexError):
+            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+            self.peak = max(self.peak, pages * os.sysconf("SC_PAGE_SIZE"))
+        if self.peak > _most_bytes() or time.monotonic() > self.limit + _START:
+            return True
+        if self.process.poll() is None:
+            return False
+        alone = self.closed and not _is_group(self.process.pid)
+        self.ended = self.ended or time.monotonic()
+        if not alone and time.monotonic() < self.ended + _LINGER:
+            return False
+        self.left = int(not alone)  # copies of it, or programs that it started
+        return True
+
+    def answer(self) -> Answer:
+        if self.failed:
+            return Answer("not_run", self.failed)
+        assert self.process is not None
+        status = self.process.poll()
+        lines = self.text.decode("utf-8", "replace").splitlines()
+        try:
+            said = json.loads(lines[-1]) if lines else {}
+            whole = said.pop("whole", False)
+            said |= {"left": self.left, "peak_bytes": self.peak}
+            if status is None:
+                ended = "memory" if self.peak > _most_bytes() else "hung"
+                return answer_of(said | {"ended": ended})
+            if said.get("changed"):
+                return Answer("changed", "it was changed after it was found")
+            if not lines and status >= 0:
+                why = f"{sys.executable} ended with status {status}, without an answer"
+                return Answer("not_run", why)
+            if status < 0:
+                return answer_of(said | {"ended": "signal", "number": -status})
+            ended = "clean" if whole and status == 0 else "exited"
+            return answer_of(said | {"ended": ended, "number": status})
+        except (ValueError, TypeError, AttributeError):
+            return Answer("not_run", f"{sys.executable} wrote no answer")
+
+    def stop(self) -> None:
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        super().stop()
+
+
+def _is_group(number: int) -> bool:
+    try:
+        os.killpg(number, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _read_ready(running: list[_Run], seconds: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,9 @@ from anyhal.runtime.queue import Queue
 STRICT = (0,) * 6
 _UNKNOWN_OP = 60000
 _LARGEST = 1 << 16  # elements of a sample
+_MOST_OPERANDS = 24  # that the core takes: more is refused before the backend is asked
 _CELL = tuple[OpSpec, DType]
+Ask = Callable[[str], None]  # told what the backend is asked next
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,19 @@ class Line:
     count: int = 0  # of what was looked at
 
 
-def check_device(device: Device) -> Iterator[Line]:
-    """The whole list for one device, line by line as it is answered."""
+def check_device(device: Device, ask: Callable[[str, str], None]) -> Iterator[Line]:
+    """The whole list for one device, line by line as it is answered. `ask` is told of each question
+    before it is put: the check, and what it is about."""
     for name, step in _STEPS:
+        ask(name, "")
         try:
-            count, failed = step(device)
+            count, failed = step(device, partial(ask, name))
         except HalError as why:
             count, failed = 0, str(why)
         yield Line(name, failed, count)
 
 
-def _says_what_it_is(device: Device) -> tuple[int, str]:
+def _says_what_it_is(device: Device, ask: Ask) -> tuple[int, str]:
     fact = device.fact
     if not device.native.record["name"]:
         return 1, "the device has no name; fill name in device_list"
@@ -61,10 +66,11 @@ def _says_what_it_is(device: Device) -> tuple[int, str]:
     return 3, ""
 
 
-def _bytes_come_back(device: Device) -> tuple[int, str]:
+def _bytes_come_back(device: Device, ask: Ask) -> tuple[int, str]:
     rng = np.random.default_rng(1)
     count = 0
     for kind in (d for d in device.dtypes if d.numpy is not None and d.short != "bool"):
+        ask(kind.short)
         for shape in ((), (0, 3), (1,), (3, 5), (129, 7)):
             given = np.frombuffer(
                 rng.bytes(int(np.prod(shape, dtype=int)) * kind.block_bytes), kind.numpy
@@ -81,7 +87,7 @@ def _cells(device: Device) -> list[_CELL]:
     return [(BY_NAME[r["op"]], dtype(d)) for r in rows if r["op"] in BY_NAME for d in r["dtypes"]]
 
 
-def _declares(device: Device) -> tuple[int, str]:
+def _declares(device: Device, ask: Ask) -> tuple[int, str]:
     rows = device.capabilities()
     if not rows:
         return 0, "it declares nothing: answer device_query with ANYHAL_QUERY_CAPABILITIES"
@@ -91,12 +97,13 @@ def _declares(device: Device) -> tuple[int, str]:
     return len(rows), ""
 
 
-def _answers_are_known(device: Device) -> tuple[int, str]:
+def _answers_are_known(device: Device, ask: Ask) -> tuple[int, str]:
     queue, count = Queue(device), 0
     with context.use(device=device, queue=queue):
         for spec, main in _cells(device):
             taken = 0
             for sample in _samples(spec, main):
+                ask(f"{spec.name} {main.short} ({sample.label})")
                 where = f"{spec.name} {main.short} ({sample.label}): "
                 try:
                     why = judge(device, queue, spec, sample, STRICT)
@@ -115,21 +122,39 @@ def _answers_are_known(device: Device) -> tuple[int, str]:
 
 
 def _samples(spec: OpSpec, main: DType) -> list[Sample]:
-    return chosen(spec.samples(np.random.default_rng(spec.id)), main, _LARGEST)
+    drawn = spec.samples(np.random.default_rng(spec.id))
+    most = _MOST_OPERANDS - len(spec.outputs)
+    samples = [s for s in drawn if len(s.inputs) <= most]
+    if not _is_draw(spec):
+        return chosen(samples, main, _LARGEST)
+    return [s for s in chosen(samples, dtype("u64"), _LARGEST) if _drawn(spec, s) == main]
 
 
-def _the_rest_is_refused(device: Device) -> tuple[int, str]:
+def _is_draw(spec: OpSpec) -> bool:
+    """Whether the only input is a key, so that the main operand is the output."""
+    return [arg.name for arg in spec.inputs] == ["key"]
+
+
+def _drawn(spec: OpSpec, sample: Sample) -> DType | None:
+    attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+    (out, *_) = spec.infer_outs([_spec(x) for x in sample.inputs], attrs)
+    return None if out is None or out.size == 0 else out.dtype
+
+
+def _the_rest_is_refused(device: Device, ask: Ask) -> tuple[int, str]:
     """What is not declared is not run, and each "no" has its reason and its words."""
     declared = {(spec.name, main.short) for spec, main in _cells(device)}
     count = 0
     for spec in BY_NAME.values():
         for kind in ALL:
-            if (spec.name, kind.short) in declared or kind.short not in spec.dtypes:
+            takes = _is_draw(spec) or kind.short in spec.dtypes
+            if (spec.name, kind.short) in declared or not takes:
                 continue
             call = _asked(device, spec, kind)
             if call is None:
                 continue
             count += 1
+            ask(f"{spec.name} {kind.short}")
             verdict = _core.query(*call)
             if verdict["support"]:
                 return count, f"{spec.name} {kind.short} is not declared, and op_query takes it"
@@ -167,7 +192,7 @@ def _operand(view: Any) -> Any:
     return (view.dtype.value, list(view.shape), list(view.strides), 64, 0, 0, 0, 0, 0)
 
 
-def _the_unknown_is_refused(device: Device) -> tuple[int, str]:
+def _the_unknown_is_refused(device: Device, ask: Ask) -> tuple[int, str]:
     count = 0
     for spec, main in _first_of_each_op(device):
         call = _asked(device, spec, main)
@@ -185,6 +210,7 @@ def _the_unknown_is_refused(device: Device) -> tuple[int, str]:
             wrong["an unknown attribute flag"] = (native, op, inputs, operands, flag, words)
         for what, question in wrong.items():
             count += 1
+            ask(f"{spec.name} {main.short}, {what}")
             try:
                 verdict = _core.query(*question)
             except HalError:
@@ -204,7 +230,7 @@ def _first_of_each_op(device: Device) -> Iterator[_CELL]:
             yield spec, main
 
 
-def _a_plan_runs_again(device: Device) -> tuple[int, str]:
+def _a_plan_runs_again(device: Device, ask: Ask) -> tuple[int, str]:
     """One plan, other operands, then the first again: other answers, then the same bits."""
     queue, count = Queue(device), 0
     with context.use(device=device, queue=queue):
@@ -213,6 +239,7 @@ def _a_plan_runs_again(device: Device) -> tuple[int, str]:
             if call is None or not _core.query(*call)["support"]:
                 continue
             sample = _samples(spec, main)[0]
+            ask(f"{spec.name} {main.short} ({sample.label})")
             given = [None if x is None else arrays.asarray(x, device=device) for x in sample.inputs]
             specs = [None if a is None else arrays.spec_of(a) for a in given]
             attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
@@ -232,7 +259,7 @@ def _a_plan_runs_again(device: Device) -> tuple[int, str]:
     return count, ""
 
 
-_STEPS: tuple[tuple[str, Callable[[Device], tuple[int, str]]], ...] = (
+_STEPS: tuple[tuple[str, Callable[[Device, Ask], tuple[int, str]]], ...] = (
     ("it says what it is", _says_what_it_is),
     ("bytes come back as they went", _bytes_come_back),
     ("it declares what it runs", _declares),

@@ -8,7 +8,9 @@ of the core.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
+import inspect
 import sys
 import threading
 import traceback
@@ -23,7 +25,7 @@ from anyhal import _core
 from anyhal.dtypes import dtype, of_value
 from anyhal.errors import BackendLoadError, HalError, InternalError
 from anyhal.ops import BY_ID, lookup
-from anyhal.ops._record import unpack
+from anyhal.ops._record import fields, unpack
 from anyhal.ops._spec import TensorSpec
 from anyhal.runtime.in_kernel import enter_kernel
 from anyhal.sdk.backend import REASONS, No, PythonBackend, Row
@@ -50,10 +52,32 @@ def load(path: Path, sha256: str, instance: str, settings: Sequence[tuple[str, s
             path=str(path),
         )
 
-    def make(given: dict[str, str]) -> _Chip:
-        return _Chip(_run(source, path, instance)(_Settings(given)), f"{instance} {sha256[:12]}")
+    interrupts: list[BaseException] = []
 
-    return _core.load_python(str(path), instance, list(settings), make, said)
+    def make(given: dict[str, str]) -> _Chip:
+        # Standard output belongs to the program.
+        with contextlib.redirect_stdout(sys.stderr):
+            return made(source, path, instance, given, sha256)
+
+    def told(why: BaseException, otherwise: int) -> tuple[int, int, str]:
+        if isinstance(why, KeyboardInterrupt):
+            interrupts.append(why)
+        return said(why, otherwise, str(path))
+
+    try:
+        return _core.load_python(str(path), instance, list(settings), make, told)
+    except HalError:
+        if interrupts:  # the user's, no failure of the chip
+            raise interrupts[0] from None
+        raise
+
+
+def made(
+    source: bytes, path: Path, instance: str, settings: Mapping[str, str], sha256: str
+) -> _Chip:
+    """The chip of a file's bytes, which runs them."""
+    backend = _run(source, path, instance)(_Settings(settings))
+    return _Chip(backend, f"{instance} {sha256[:12]}")
 
 
 @atexit.register  # after that of the runtime, so that it comes before it
@@ -146,6 +170,7 @@ class _Chip:
         self._rows: dict[int, list[tuple[Row, frozenset[int]]]] = {}
         for row in backend.rows:
             numbers = frozenset(dtype(name).value for name in row.dtypes)
+            _check_kernel(row)
             self._rows.setdefault(lookup(row.op).id, []).append((row, numbers))
 
     @property
@@ -195,6 +220,36 @@ class _Chip:
         return nearest
 
 
+def _check_kernel(row: Row) -> None:
+    """InternalError where the op's operands cannot be given to the row's kernel."""
+    spec = lookup(row.op)
+    try:
+        signature = inspect.signature(row.kernel)
+    except (TypeError, ValueError):
+        return  # of a function in C, which does not tell
+    if any(operand.variadic for operand in (*spec.inputs, *spec.outputs)):
+        return
+    count = len(spec.inputs) + len(spec.outputs)
+    attributes = {attr.name: None for _, _, attr in fields(spec) if attr is not None}
+    try:
+        signature.bind(*[None] * count, **attributes)
+    except TypeError as why:
+        kinds = [p.kind for p in signature.parameters.values()]
+        takes = sum(kind in (_PLAIN, inspect.Parameter.POSITIONAL_ONLY) for kind in kinds)
+        if takes != count and inspect.Parameter.VAR_POSITIONAL not in kinds:
+            text = f"its kernel takes {takes} operands, the op gives {count}"
+        else:
+            given = ", ".join(attributes) or "none"
+            text = f"its kernel does not take what the op gives ({why}; attributes: {given})"
+        where = inspect.unwrap(row.kernel)
+        line = getattr(getattr(where, "__code__", None), "co_firstlineno", 0)
+        place = f" (line {line})" if line else ""
+        raise InternalError(f"the row of {row.op}: {text}{place}; correct the kernel") from None
+
+
+_PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
 def _fits(row: Row, op: int, operands: Sequence[Operand], record: bytes) -> dict[str, Any] | No:
     for i, (number, *_) in enumerate(operands):
         if number and of_value(number).numpy is None:
@@ -215,20 +270,25 @@ def _specs(operands: Sequence[Operand]) -> Iterator[TensorSpec | None]:
         yield TensorSpec(of_value(number), dims, strides) if number else None
 
 
-def said(why: BaseException, otherwise: int) -> tuple[int, int, str]:
-    """What an exception of a chip means: (anyhal_status, anyhal_reason, text)."""
+def said(why: BaseException, otherwise: int, file: str = "") -> tuple[int, int, str]:
+    """What an exception of the chip in `file` means: (anyhal_status, anyhal_reason, text)."""
+    frames = traceback.extract_tb(why.__traceback__)
+    own = [frame for frame in frames if frame.filename == file]
+    where = f" ({Path(file).name}, line {own[-1].lineno})" if own else ""
     if isinstance(why, HalError):
         code = why.code if why.code in STATUSES else "internal"
+        if code == "not_found" and not (frames and frames[-1].filename == file):
+            # Not the chip's word that hardware is absent, but a mistake in what it asked for.
+            what, _, hint = str(why).rpartition("; ")
+            return STATUSES.index("internal"), 0, f"{what or hint}{where}; {hint}"
         reason = getattr(why, "reason", "none")
         number = REASONS.index(reason) if reason in REASONS else 0
         return STATUSES.index(code), number, str(why)
     if isinstance(why, MemoryError):
         text = str(why) or "the host is out of memory"
         return STATUSES.index("out_of_memory"), 0, f"{text}; free arrays"
-    if isinstance(why, ModuleNotFoundError):
+    if isinstance(why, ModuleNotFoundError) and str(why.name).partition(".")[0] != "anyhal":
         text = f"it imports {why.name}, which is not installed; pip install {why.name}"
         return STATUSES.index("not_found"), 0, text
-    frames = traceback.extract_tb(why.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     text = " ".join(f"{type(why).__name__}: {why}".split())
     return otherwise, 0, f"{text[:150]}{where}; correct the backend's Python code"
