@@ -68,8 +68,8 @@ def _python(file: Path) -> list[Stop]:
     if len(chips) == 1 or (not chips and derived):  # its base may have another name there
         return []
     named = f" ({', '.join(chips)})" if chips else ""
-    why = f"it defines {len(chips)} subclasses of PythonBackend{named}"
-    return [Stop("init_failed", str(file), why, "define one in the file")]
+    detail = f"it defines {len(chips)} subclasses of PythonBackend{named}"
+    return [Stop("init_failed", str(file), detail, "define one in the file")]
 
 
 def _is_base(base: ast.expr) -> bool:

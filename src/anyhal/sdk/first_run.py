@@ -61,13 +61,13 @@ class _Report:
         self._found = {"changed": True}
         self._write()
 
-    def end(self, why: BaseException | None, modules: list[str]) -> None:
+    def end(self, why: BaseException | None, modules: list[tuple[str, str]]) -> None:
         """The last line: the process ends as programs do, with all exit handlers."""
         if why is not None:
             text = f"{type(why).__name__}: {why}"[:200]
             self._found |= {"core_stage": self._found["stage"], "core_text": text}
         self.begin("exit")
-        self._found |= {"whole": True, "libraries": modules}
+        self._found |= {"whole": True, "depends": modules}
         self._write()
 
     def _write(self) -> None:
@@ -83,7 +83,7 @@ def main() -> None:
     given = {os.fsdecode(k): os.fsdecode(v) for k, v in zip(words[::2], words[1::2], strict=True)}
     with os.fdopen(int(file), "rb") as opened:
         source = opened.read()
-    from anyhal.runtime.probe import _library_now
+    from anyhal.runtime.discovery_cache import stamp_of
     from anyhal.sdk.chip import made
 
     report = _Report()
@@ -101,7 +101,7 @@ def main() -> None:
         why = raised  # the core says it again
     new = {module.partition(".")[0] for module in set(sys.modules) - known}
     files = [getattr(sys.modules.get(module), "__file__", None) for module in sorted(new)]
-    report.end(why, [_library_now(at) for at in files if at and at != path])
+    report.end(why, [(at, stamp_of([at]).text) for at in files if at and at != path])
 
 
 def _state() -> dict[str, Any]:
