@@ -29,7 +29,7 @@ def test_without_pytorch_it_is_absent_and_says_so() -> None:
 @pytest.mark.torch
 def test_every_declared_cell_gives_the_known_answers() -> None:
     (device,) = hal.load_backend("torchchip", instance="judged")
-    lines = list(check_device(device))
+    lines = list(check_device(device, lambda check, about: None))
     assert [line.failed for line in lines if line.failed] == []
     assert sum(line.count for line in lines) > 800
 
