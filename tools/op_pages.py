@@ -22,8 +22,8 @@ from anyhal.ops._trace import Call, Trace, Value
 BACKENDS = Path(__file__).resolve().parent.parent / "backends"
 MOST_CALLS = 16
 _BY_NAME = {spec.name: spec for spec in ops.specs_of_folder()}
-# A row of a backend's table: {ANYHAL_OP_SOFTMAX, "softmax", ...
-_ROW = re.compile(r'\{\s*ANYHAL_OP_[A-Z0-9_]+,\s*"([a-z0-9_]+)"')
+# A row of a backend's table: {ANYHAL_OP_SOFTMAX, "softmax", ... or {OP(SOFTMAX, softmax), ...
+_ROW = re.compile(r'\{\s*(?:ANYHAL_OP_[A-Z0-9_]+,\s*"|OP\([A-Z0-9_]+, )([a-z0-9_]+)[")]')
 
 
 def fused_on() -> dict[str, list[str]]:

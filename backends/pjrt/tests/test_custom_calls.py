@@ -228,7 +228,8 @@ def test_two_instances_and_many_threads(device: Any, paths: list[Path], plugins:
             for _ in range(8):
                 values = rng.standard_normal((2, 256)).astype(np.float32)
                 x.set(values)
-                graph.launch()
+                with recording:  # nor does it launch one meanwhile
+                    graph.launch()
                 check(values, blocks, y)
         except BaseException as why:
             failures.append(why)
