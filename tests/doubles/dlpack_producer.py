@@ -97,6 +97,10 @@ def managed_of(capsule: Any) -> tuple[int, Any]:
 _BITS = {"f": 2, "i": 0, "u": 1, "b": 6}
 
 
+# A capsule may outlive its producer, and its deleter is code: of a library, that stays.
+_DELETERS: list[Any] = []
+
+
 class Producer:
     """Hands out capsules of `data` with whatever is said differently here."""
 
@@ -133,6 +137,7 @@ class Producer:
         self._no_data, self._no_shape = no_data, no_shape
         self._deleter = None if no_deleter else CFUNCTYPE(None, c_void_p)(self._delete)
         self._kept: list[Any] = []
+        _DELETERS.append(self._deleter)
 
     def _delete(self, managed: int) -> None:
         self.deleted += 1

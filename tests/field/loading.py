@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "tests" / "core" / "tiny_backend.c"
 MAP = ROOT / "backends" / "one_symbol.map"
@@ -101,6 +103,13 @@ def helper_of(folder: Path, version: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     text = f"int help_version(void) {{ return {version}; }}\n"
     return cc(text, folder / "libhelp.so.1", "-Wl,-soname,libhelp.so.1")
+
+
+def require_open(folder: Path) -> None:
+    """Skips where another user cannot read what lies there."""
+    for step in (folder, *folder.parents):
+        if step.stat().st_mode & 0o5 != 0o5:
+            pytest.skip(f"{step} is closed to other users")
 
 
 def play(

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from loading import backend, cc, kit, play, row
+from loading import backend, cc, kit, play, require_open, row
+
+import anyhal
 
 NOBODY = 65534
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
@@ -133,9 +135,8 @@ def test_sec_03_file_capabilities_count_as_more_rights(tmp_path: Path) -> None:
     code = "import sys\nsys.path[:0] = {}\nfrom anyhal import settings as s\n"
     code += "print(s.environment_is_trusted())"
     tmp_path.chmod(0o755)
-    for parent in tmp_path.parents:
-        if parent.stat().st_mode & 0o5 != 0o5:
-            pytest.skip(f"{parent} is closed to other users")
+    require_open(tmp_path)
+    require_open(Path(anyhal.__file__).parent)
     done = subprocess.run([str(program), "-c", code.format(sys.path)], user=NOBODY, group=NOBODY,
                           extra_groups=[], capture_output=True, text=True, timeout=60)  # fmt: skip
     assert done.stdout == "False\n", done.stderr
@@ -147,6 +148,7 @@ def test_sec_02_as_an_unprivileged_user() -> None:
     import shutil
     import tempfile
 
+    require_open(Path(anyhal.__file__).parent)
     place = Path(tempfile.mkdtemp(dir="/tmp"))
     try:
         place.chmod(0o755)
