@@ -159,7 +159,7 @@ def test_sec_02_as_an_unprivileged_user() -> None:
         # The interpreter's own folders may be closed to others, so its modules come first.
         head = "import os, ctypes, email.parser, importlib.metadata, tomllib, traceback\n"
         head += "import dataclasses, inspect, difflib, subprocess, glob, anyhal\n"
-        head += "import anyhal.cli.doctor_machine\n"
+        head += "import anyhal.cli.doctor_machine, anyhal.sdk.chip, anyhal.runtime.probing\n"
         drop = f"os.setgroups([])\nos.setgid({NOBODY})\nos.setuid({NOBODY})\n"
         code = head + drop + LIST
         done = play(code, path=place / "x", ANYHAL_CACHE=str(place / "none"))
