@@ -41,7 +41,7 @@ struct NotOpened {
 
 // Opens a regular file that only root and this user can write; throws NotOpened. With `every_step`
 // the same goes for each folder on the way, also those in which a link lies
-// (runtime/discovery.py has the same rule). Never waits: a pipe or device is not opened at all.
+// (runtime/file_rights.py has the same rule). Never waits: a pipe or device is not opened at all.
 HAL_API Descriptor open_trusted(const std::string& path, bool every_step);
 
 // A file's bytes in memory that nobody can change any more, and their hash.

@@ -89,7 +89,7 @@ class PythonBackend:
 
     def devices(self) -> Sequence[HostDevice]:
         """The devices that are there; none is no error."""
-        raise NotImplementedError
+        raise NotImplementedError("devices() is not written; return a list of HostDevice")
 
     def start(self) -> None:
         """Called once, before the first plan is made: the place for what is slow, such as the
