@@ -27,6 +27,7 @@ __all__ = ["main"]
 COMMANDS = (
     "backend",
     "cache",
+    "certify",
     "check-backend",
     "config",
     "devices",

@@ -115,3 +115,21 @@ def tolerance_digest() -> str:
     for name in ("tolerance", "rows", "gradients", "growth"):
         found.update((Path(__file__).parent / f"{name}.py").read_bytes())
     return found.hexdigest()
+
+
+@record
+class Part:
+    """One call that an oracle judges: its label, and its outputs or why it was refused."""
+
+    label: str
+    arrays: tuple[Any, ...] = ()
+    refusal: str = ""
+    code: str = ""  # of the refusal, or of what was seen while it ran
+    failed: str = ""  # what was seen while it ran, such as a changed input
+
+
+@record
+class Answer:
+    """What a case's calls gave, for the oracle's process to judge."""
+
+    parts: tuple[Part, ...]

@@ -1,0 +1,148 @@
+"""The report of a run as plain data: what `--json` writes, and what pages and certificates read.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anyhal.conformance import suite
+from anyhal.conformance.suite import Finding
+
+SCHEMA = 1
+
+
+def build(
+    run: Any, nonce: str, tier: str, *, complete: bool, waivers: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Of a finished run; `run` is the runner's."""
+    from importlib import metadata
+
+    cases = sorted((_row(run, f, waivers) for f in run.found), key=lambda row: row["id"])
+    cases += unused_waivers(cases, waivers)
+    outcomes = {name: sum(c["outcome"] == name for c in cases) for name in suite.OUTCOMES}
+    described = run.described
+    report = {
+        "schema": SCHEMA,
+        "backend": described["backend"],
+        "device": described["device"],
+        "library": os.path.basename(described["library"]),
+        "library_sha256": described["library_sha256"],
+        "manifest": described["manifest"],
+        "dependencies": described["dependencies"],
+        "suite": {
+            "version": suite.VERSION,
+            "digest": suite.digest(),
+            "tolerances": suite.tolerance_digest(),
+            "nonce": nonce,
+            "anyhal": metadata.version("anyhal"),
+        },
+        "tier": tier,
+        "complete": complete,
+        "platform": platform_of(described),
+        "claims": described["claims"],
+        "outcomes": outcomes,
+        "coverage": coverage(cases),
+        "classes": classes(cases),
+        "cases": cases,
+        "started": datetime.datetime.fromtimestamp(run.started, datetime.UTC).isoformat(),
+        "seconds": round(run.seconds, 3),
+        "workers": {"restarts": run.restarts},
+        "waivers": list(waivers),
+        "perf": {"tier": "not measured", "scores": {}},
+        "certificate": None,
+    }
+    report["why_not"] = why_not(report)
+    report["certified"] = not report["why_not"]
+    return report
+
+
+def _row(run: Any, found: Any, waivers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    case, finding = found.case, waived(found.case, found.finding, waivers)
+    return {
+        "id": case.id,
+        "group": case.group,
+        "op": case.op,
+        "dtype": case.dtype,
+        "outcome": finding.outcome,
+        "code": finding.code,
+        "reason": finding.reason,
+        "seconds": round(found.seconds, 6),
+        "measured": dict(finding.measured),
+        "reproduce": f"anyhal certify {run.device} --case {case.id} --seed {found.seed}",
+    }
+
+
+def waived(case: suite.Case, finding: Finding, waivers: Sequence[dict[str, Any]]) -> Finding:
+    """A failure that a waiver names is waived; a waiver of what passes is a failure itself."""
+    waiver = next((w for w in waivers if w["case"] == case.id), None)
+    if waiver is None or finding.outcome == "refused":
+        return finding
+    if finding.outcome == "fail":
+        return Finding("waived", f"{waiver['issue']}: {finding.reason}", finding.code)
+    why = f"it passes, though a waiver until {waiver['expires']} says it fails; remove the waiver"
+    return Finding("fail", why, "unexpected_pass")
+
+
+def unused_waivers(
+    cases: Sequence[Mapping[str, Any]], waivers: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    return []
+
+
+def platform_of(described: Mapping[str, Any]) -> dict[str, str]:
+    system = platform.freedesktop_os_release() if os.path.exists("/etc/os-release") else {}
+    return {
+        "arch": described["arch"],
+        "driver": described.get("driver", ""),
+        "os": system.get("PRETTY_NAME", platform.system()),
+        "kernel": platform.release(),
+        "cpu": _processor(),
+        "libc": " ".join(platform.libc_ver()),
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def coverage(cases: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    """Per op: cases that said something, and those that were refused."""
+    found: dict[str, dict[str, int]] = {}
+    for case in cases:
+        if case["group"] == "numerics":
+            row = found.setdefault(case["op"], {"informative": 0, "refused": 0})
+            row["refused" if case["outcome"] == "refused" else "informative"] += 1
+    return dict(sorted(found.items()))
+
+
+def classes(cases: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Measured precision classes by cell, where cases measured them."""
+    found: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        if "class" in case["measured"]:
+            found[f"{case['op']}/{case['dtype']}"] = dict(case["measured"])
+    return found
+
+
+def why_not(report: Mapping[str, Any]) -> list[str]:
+    """Why no certificate follows, one sentence each."""
+    said = []
+    if failed := report["outcomes"]["fail"]:
+        said.append(f"{failed} cases failed")
+    if not report["complete"]:
+        said.append("not all cases of the tier were asked")
+    if report["tier"] == "smoke":
+        said.append("the smoke tier certifies nothing; use quick or full")
+    return said

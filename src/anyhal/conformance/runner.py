@@ -1,0 +1,321 @@
+"""Certification of one device: workers watched, answers judged, everything written down.
+SPDX-License-Identifier: Apache-2.0
+
+Two processes work side by side: the backend's runs cases, the oracle's judges what it gave. This
+one opens no backend. A backend that crashes, hangs or eats memory costs one case: its process is
+ended and another goes on. What is found goes to a journal, so that an interrupted run resumes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import selectors
+import shutil
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from anyhal.conformance import judge as judging
+from anyhal.conformance import suite
+from anyhal.conformance import worker as working
+from anyhal.conformance.journal import Journal
+from anyhal.conformance.processes import Process, ended
+from anyhal.conformance.suite import Case, Finding
+from anyhal.errors import HalError, InternalError
+from anyhal.records import mutable_record
+
+_MEMORY = 6 << 30  # bytes a worker may hold
+_START_S = 120.0  # until a worker has opened its device
+_LOOK_S = 0.2  # between looks at a worker's memory and clock
+_IN_FLIGHT = 24  # answers on their way to the oracle
+_SPOOLED = 512 << 20  # bytes of them
+
+Progress = Callable[[int, int, "Found"], None]  # done, of all, the last one
+
+
+class NotRunError(HalError):
+    """The suite could not run: no such backend, no device, a defect of the suite."""
+
+    code = "not_run"
+
+
+@mutable_record
+class Found:
+    """One case with what was found. `reproduce` is the command that asks it again."""
+
+    case: Case
+    seed: int
+    finding: Finding
+    seconds: float
+
+
+def certify(
+    backend: str,
+    tier: str = "quick",
+    *,
+    ops: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    ids: Sequence[str] = (),
+    seed: int | None = None,
+    nonce: str = "",
+    shard: tuple[int, int] = (1, 1),
+    environ: dict[str, str] | None = None,
+    fresh: bool = False,
+    journal_folder: Path | None = None,
+    waivers: Sequence[dict[str, Any]] = (),
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Runs the cases of a tier on a device (`chip` or `chip:index`); the report as plain data.
+
+    `environ` is the backend's environment, else this process's. With `ops`, `groups` or `ids` only
+    those cases; `seed` replaces the seeds of all of them. The report is `complete` when no case was
+    left out. NotRunError when nothing could run.
+    """
+    run = _Run(backend, environ, progress)
+    try:
+        run.start()
+        cases = [c for c in suite.chosen(tier, ops, ids) if not groups or c.group in groups]
+        if not cases:
+            raise NotRunError(f"certifying {backend}: no case was chosen; ask for fewer limits")
+        journal = Journal(run.described, tier, (*ops, *groups, *ids), nonce, fresh, journal_folder)
+        random.Random(journal.nonce).shuffle(cases)
+        part, of = shard
+        run.ask(cases[part - 1 :: of], journal, seed)
+        limited = bool(ops or groups or ids) or of > 1
+        return _report(run, journal, tier, complete=not limited, waivers=waivers)
+    finally:
+        run.stop()
+
+
+def smoke(backend: str) -> bool:
+    """Whether the smoke tier finds nothing wrong: what a provisional state needs."""
+    report = certify(backend, "smoke")
+    return not report["outcomes"]["fail"]
+
+
+class _Run:
+    """The two processes and what they said."""
+
+    def __init__(
+        self, backend: str, environ: dict[str, str] | None, progress: Progress | None
+    ) -> None:
+        path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
+        self._environ = (os.environ.copy() if environ is None else environ) | {"PYTHONPATH": path}
+        self.backend = backend
+        self.device = backend if ":" in backend else f"{backend}:0"
+        self._progress = progress
+        self.described: dict[str, Any] = {}
+        self.found: list[Found] = []
+        self.restarts = 0
+        shared = Path("/dev/shm")
+        place = shared if os.access(shared, os.W_OK) else None
+        self._folder = Path(tempfile.mkdtemp(prefix="anyhal-certify-", dir=place))
+        self._worker: Process | None = None
+        self._judge: Process | None = None
+        self.started = time.time()
+        self._clock = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._clock
+
+    def start(self) -> None:
+        self._judge = Process(judging.COMMAND, (), self._environ)
+        self._begin_worker()
+
+    def stop(self) -> None:
+        for one in (self._worker, self._judge):
+            if one is not None:
+                one.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _begin_worker(self) -> None:
+        self._worker = one = Process(
+            working.COMMAND, (self.device, str(self._folder)), self._environ
+        )
+        until = time.monotonic() + _START_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(one.reads, selectors.EVENT_READ)
+            while time.monotonic() < until and not one.closed:
+                selector.select(_LOOK_S)
+                for said in one.receive():
+                    if said.pop("kind") != "ready":
+                        raise NotRunError(f"certifying {self.backend}: {said['sentence']}")
+                    if (
+                        self.described
+                        and said["library_sha256"] != self.described["library_sha256"]
+                    ):
+                        raise NotRunError(
+                            f"certifying {self.backend}: its library changed while it was judged"
+                        )
+                    self.described = said
+                    return
+        why = f"it ended ({ended(one.status())}): {one.tail()}" if one.closed else "it hangs"
+        raise NotRunError(
+            f"certifying {self.backend}: its process did not come up: {why}; anyhal doctor says how"
+            " far it comes"
+        )
+
+    def ask(self, cases: Sequence[Case], journal: Journal, given: int | None) -> None:
+        todo: deque[tuple[Case, int]] = deque()
+        total = len(cases)
+        for case in cases:
+            row = journal.known.get(case.id)
+            seed = suite.seed_of(journal.nonce, case.id) if given is None else given
+            if row is None:
+                todo.append((case, seed))
+                continue
+            words = {k: row[k] for k in ("outcome", "reason", "code", "measured")}
+            self.found.append(Found(case, seed, Finding(**words), row["seconds"]))
+        loop = _Loop(self, todo, total, journal)
+        try:
+            loop.run()
+        except BaseException:
+            journal.close(False)
+            raise
+        journal.close(True)
+
+    def keep(self, found: Found, total: int, journal: Journal) -> None:
+        self.found.append(found)
+        journal.add(found.case.id, found.seconds, working.plain(found.finding))
+        if self._progress is not None:
+            self._progress(len(self.found), total, found)
+
+    @property
+    def worker(self) -> Process:
+        assert self._worker is not None
+        return self._worker
+
+    @property
+    def judge(self) -> Process:
+        assert self._judge is not None
+        return self._judge
+
+    def replace_worker(self) -> None:
+        self.worker.end()
+        self._worker = None
+        self.restarts += 1
+        self._begin_worker()
+
+
+class _Loop:
+    """Keeps the worker busy with one case, and the judge with those that have been answered."""
+
+    def __init__(
+        self, run: _Run, todo: deque[tuple[Case, int]], total: int, journal: Journal
+    ) -> None:
+        self._run, self._todo, self._total, self._journal = run, todo, total, journal
+        self._asked: tuple[Case, int] | None = None
+        self._since = 0.0
+        self._judged: deque[tuple[Case, int, float, int]] = deque()  # in the judge's order
+
+    def run(self) -> None:
+        while self._todo or self._asked or self._judged:
+            if self._asked is None and self._todo and self._may_ask():
+                self._asked, self._since = self._todo.popleft(), time.monotonic()
+                case, seed = self._asked
+                self._run.worker.send({"case": _plain_case(case), "seed": seed})
+            self._wait()
+
+    def _may_ask(self) -> bool:
+        held = sum(size for *_, size in self._judged)
+        return len(self._judged) < _IN_FLIGHT and held < _SPOOLED
+
+    def _wait(self) -> None:
+        worker, judge = self._run.worker, self._run.judge
+        with selectors.DefaultSelector() as selector:
+            selector.register(worker.reads, selectors.EVENT_READ)
+            selector.register(judge.reads, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(_LOOK_S)}
+        if judge.reads in ready:
+            self._hear_judge(judge)
+        if worker.reads in ready:
+            self._hear_worker(worker)
+        elif self._asked is not None:
+            self._watch(worker)
+
+    def _hear_judge(self, judge: Process) -> None:
+        for said in judge.receive():
+            case, seed, seconds, _ = self._judged.popleft()
+            if said["kind"] == "error":
+                raise InternalError(f"judging {case.id} (seed {seed}): {said['sentence']}")
+            self._keep(case, seed, Finding(**said["finding"]), seconds)
+        if judge.closed:
+            raise InternalError(f"the oracle's process ended: {judge.tail()}; report it")
+
+    def _hear_worker(self, worker: Process) -> None:
+        for said in worker.receive():
+            assert self._asked is not None
+            (case, seed), self._asked = self._asked, None
+            unwell = said["unwell"]
+            if said["kind"] == "finding":
+                finding = Finding(**said["finding"])
+                if unwell and finding.outcome == "pass":
+                    finding = Finding("fail", f"afterwards {unwell}", "unhealthy")
+                self._keep(case, seed, finding, said["seconds"])
+            elif unwell:
+                self._keep(
+                    case,
+                    seed,
+                    Finding("fail", f"afterwards {unwell}", "unhealthy"),
+                    said["seconds"],
+                )
+            else:
+                words = {k: said[k] for k in ("file", "rows")}
+                size = os.stat(said["file"]).st_size
+                self._judged.append((case, seed, said["seconds"], size))
+                self._run.judge.send({"case": _plain_case(case), "seed": seed, **words})
+            if unwell:
+                self._run.replace_worker()
+                return
+        if worker.closed:
+            self._lost(f"its process ended ({ended(worker.status())}): {worker.tail()}", "crash")
+
+    def _watch(self, worker: Process) -> None:
+        assert self._asked is not None
+        limit = self._asked[0].seconds
+        if time.monotonic() - self._since > limit:
+            self._lost(f"it gave no answer within {limit:g} s", "hang")
+        elif worker.held_bytes() > _MEMORY:
+            self._lost(f"its process held more than {_MEMORY >> 30} GiB", "memory")
+
+    def _lost(self, why: str, code: str) -> None:
+        if self._asked is None:
+            raise NotRunError(f"certifying {self._run.backend}: {why}, between two cases")
+        (case, seed), self._asked = self._asked, None
+        spent = time.monotonic() - self._since
+        self._keep(case, seed, Finding("fail", why, code), spent)
+        self._run.replace_worker()
+
+    def _keep(self, case: Case, seed: int, finding: Finding, seconds: float) -> None:
+        self._run.keep(Found(case, seed, finding, seconds), self._total, self._journal)
+
+
+def _plain_case(case: Case) -> dict[str, Any]:
+    return {
+        "id": case.id,
+        "group": case.group,
+        "op": case.op,
+        "dtype": case.dtype,
+        "tier": case.tier,
+        "seconds": case.seconds,
+        "given": dict(case.given),
+    }
+
+
+def _report(
+    run: _Run,
+    journal: Journal,
+    tier: str,
+    *,
+    complete: bool,
+    waivers: Sequence[dict[str, Any]],
+) -> dict[str, Any]:
+    from anyhal.conformance import report
+
+    return report.build(run, journal.nonce, tier, complete=complete, waivers=waivers)
