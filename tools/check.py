@@ -88,10 +88,16 @@ def check_symbols(fix: bool) -> list[str]:
     return [v for path in libraries for v in symbols.violations(path)]
 
 
+_GENERATORS = (
+    *("generate", "abi_files", "environment", "command_page", "python_page"),
+    "support_matrix",
+)
+
+
 def check_generated(fix: bool) -> list[str]:
     flag = [] if fix else ["--check"]
     found = []
-    for name in ("generate", "abi_files", "environment", "command_page", "python_page"):
+    for name in _GENERATORS:
         found += run([sys.executable, f"tools/{name}.py", *flag])
     return found
 

@@ -34,6 +34,7 @@ COMMANDS = (
     "doctor",
     "explain",
     "new-backend",
+    "report",
     "run",
 )
 FAILED, USAGE, INTERRUPTED = 1, 2, 130

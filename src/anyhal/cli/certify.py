@@ -41,6 +41,8 @@ def certify(
     json_: Annotated[
         Path | None, typer.Option("--json", help="Write the report there; - is stdout.")
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as one page there.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML there.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="Print the cases and stop.")] = False,
 ) -> int:
     """Judge a backend's numbers, claims and behaviour; exits 0 certified, 1 not, 2 not run."""
@@ -78,11 +80,23 @@ def certify(
             print(text, end="")
         else:
             json_.write_text(text, encoding="utf-8")
+    _write_pages(report, html, junit)
     if str(json_) != "-":
         _print(report)
     limited = op or group or case or shard != "1/1"
     failed = report["outcomes"]["fail"]
     return CERTIFIED if report["certified"] or (limited and not failed) else NOT_CERTIFIED
+
+
+def _write_pages(report: dict[str, Any], html: Path | None, junit: Path | None) -> None:
+    if html is not None:
+        from anyhal.conformance.reports.html import page
+
+        html.write_text(page([report]), encoding="utf-8")
+    if junit is not None:
+        from anyhal.conformance.reports.junit import junit as junit_text
+
+        junit.write_text(junit_text(report), encoding="utf-8")
 
 
 def _target(backend: str) -> tuple[str, dict[str, str] | None]:

@@ -38,6 +38,7 @@ def build(
             "version": suite.VERSION,
             "digest": suite.digest(),
             "tolerances": suite.tolerance_digest(),
+            "ops": suite.op_hashes(),
             "nonce": nonce,
             "anyhal": metadata.version("anyhal"),
         },
@@ -140,7 +141,7 @@ def why_not(report: Mapping[str, Any]) -> list[str]:
     """Why no certificate follows, one sentence each."""
     said = []
     if failed := report["outcomes"]["fail"]:
-        said.append(f"{failed} cases failed")
+        said.append(f"{failed} {'case' if failed == 1 else 'cases'} failed")
     if not report["complete"]:
         said.append("not all cases of the tier were asked")
     if report["tier"] == "smoke":
