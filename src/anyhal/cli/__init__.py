@@ -26,11 +26,13 @@ __all__ = ["main"]
 
 COMMANDS = (
     "backend",
+    "bench",
     "cache",
     "certify",
     "check-backend",
     "config",
     "devices",
+    "diff",
     "doctor",
     "explain",
     "new-backend",

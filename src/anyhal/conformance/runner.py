@@ -25,6 +25,7 @@ from anyhal.conformance import suite
 from anyhal.conformance import worker as working
 from anyhal.conformance.journal import Journal
 from anyhal.conformance.processes import Process, ended
+from anyhal.conformance.report import build
 from anyhal.conformance.suite import Case, Finding
 from anyhal.errors import HalError, InternalError
 from anyhal.records import mutable_record
@@ -69,12 +70,14 @@ def certify(
     journal_folder: Path | None = None,
     waivers: Sequence[dict[str, Any]] = (),
     progress: Progress | None = None,
+    measures: bool | None = None,
 ) -> dict[str, Any]:
     """Runs the cases of a tier on a device (`chip` or `chip:index`); the report as plain data.
 
     `environ` is the backend's environment, else this process's. With `ops`, `groups` or `ids` only
     those cases; `seed` replaces the seeds of all of them. The report is `complete` when no case was
-    left out. NotRunError when nothing could run.
+    left out. `measures` the speed as well: else at the full tier only. NotRunError when nothing
+    could run.
     """
     run = _Run(backend, environ, progress)
     try:
@@ -82,12 +85,16 @@ def certify(
         cases = [c for c in suite.chosen(tier, ops, ids) if not groups or c.group in groups]
         if not cases:
             raise NotRunError(f"certifying {backend}: no case was chosen; ask for fewer limits")
-        journal = Journal(run.described, tier, (*ops, *groups, *ids), nonce, fresh, journal_folder)
+        limits, (part, of) = (*ops, *groups, *ids), shard
+        journal = Journal(run.described, tier, limits, shard, nonce, fresh, journal_folder)
         random.Random(journal.nonce).shuffle(cases)
-        part, of = shard
         run.ask(cases[part - 1 :: of], journal, seed)
-        limited = bool(ops or groups or ids) or of > 1
-        return _report(run, journal, tier, complete=not limited, waivers=waivers)
+        limited = bool(limits) or of > 1
+        report = build(run, journal.nonce, tier, complete=not limited, waivers=waivers)
+        if measures or (measures is None and tier == "full" and not limited):
+            run.stop()  # nothing else runs while it is timed
+            report["perf"] = _speed(run, environ)
+        return report
     finally:
         run.stop()
 
@@ -132,6 +139,7 @@ class _Run:
         for one in (self._worker, self._judge):
             if one is not None:
                 one.end()
+        self._worker = self._judge = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _begin_worker(self) -> None:
@@ -308,14 +316,13 @@ def _plain_case(case: Case) -> dict[str, Any]:
     }
 
 
-def _report(
-    run: _Run,
-    journal: Journal,
-    tier: str,
-    *,
-    complete: bool,
-    waivers: Sequence[dict[str, Any]],
-) -> dict[str, Any]:
-    from anyhal.conformance import report
+def _speed(run: _Run, environ: dict[str, str] | None) -> dict[str, Any]:
+    """The `perf` part; what could not be timed says so and takes nothing from the rest."""
+    from anyhal.conformance.performance import gate, roofs
 
-    return report.build(run, journal.nonce, tier, complete=complete, waivers=waivers)
+    try:
+        rows = gate.measure(run.device, blocks=6, environ=environ)
+    except gate.NotMeasuredError as why:
+        return {"tier": "not measured", "scores": {}, "why": str(why)}
+    kinds = run.described["memory_kinds"]
+    return roofs.measured(rows, any("host_visible" in kind for kind in kinds))

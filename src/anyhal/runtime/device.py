@@ -18,6 +18,7 @@ import time
 from _thread import RLock, allocate_lock
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from anyhal import _core, settings
@@ -57,7 +58,7 @@ from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
 from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
-from anyhal.runtime.stages import STAGES
+from anyhal.runtime.stages import STAGES, Stages
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (
@@ -419,6 +420,23 @@ def load_backend(
                 f" {', '.join(state.discovery.searched)}; check ANYHAL_BACKEND_PATH"
             )
         return _load(state, asked_for(record, given), instance, given)
+
+
+def another_build(name: str, library: str, sha256: str, instance: str) -> list[Device]:
+    """Loads another library in place of a backend's own, beside it and under that name, so that two
+    builds can be compared in one process. Raises BackendLoadError when it is not what the hash
+    says."""
+    state = _loaded()
+    with _lock:
+        _load_waiting(name)
+        record = next((r for r in state.discovery.backends if r.name == name), None)
+        if record is None or record.error is not None:
+            raise NotFoundError(
+                f"loading another build of {name!r}: no such backend runs here; see anyhal devices"
+            )
+        stages = Stages(row for row in record.stages if row.status == "ok")
+        other = replace(record, library=Path(library), sha256=sha256, stages=stages)
+        return _load(state, other, instance, {})
 
 
 def facts(every: bool = True) -> Facts:

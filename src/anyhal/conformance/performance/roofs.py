@@ -1,0 +1,122 @@
+"""What the device could do at most, measured by probes of the suite, and the score of each item.
+SPDX-License-Identifier: Apache-2.0
+
+A score is the time that the roof allows over the time taken: t = max(flops / P, bytes / B). P and B
+are the best that was seen: of the device's own products and moves and, where it computes on the
+host, of NumPy's, so that a slow backend is not its own measure. A score above 1.05 makes the
+measurement invalid.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+_PROBE_SECONDS = 0.3
+TOO_GOOD = 1.05
+GEOMEAN = {"gemm": 0.60, "attention": 0.60, "bandwidth": 0.70}  # what "recommended" needs
+SUPPORTED, SUPPORTED_LEAST, RECOMMENDED_WORST = 0.25, 0.05, 0.30
+
+
+def host_roofs() -> dict[str, Any]:
+    """Flops and bytes per second of this machine's processors, all threads that NumPy uses."""
+    a = np.random.default_rng(1).standard_normal((1024, 1024))
+    flops = {}
+    for short, kind in (("f32", np.float32), ("f64", np.float64)):
+        x = a.astype(kind)
+        out = np.empty_like(x)
+        flops[short] = 2 * 1024.0**3 / _least(partial(np.matmul, x, x, out=out))
+    source, target = np.ones(1 << 24, np.float32), np.empty(1 << 24, np.float32)
+    copied = 2.0 * source.nbytes / _least(partial(np.copyto, target, source))
+    read = source.nbytes / _least(partial(np.add.reduce, source))
+    return {"flops_per_s": flops, "bytes_per_s": max(copied, read)}
+
+
+def _least(call: Callable[[], Any]) -> float:
+    call()
+    least, until = float("inf"), time.perf_counter() + _PROBE_SECONDS
+    while time.perf_counter() < until:
+        started = time.perf_counter()
+        call()
+        least = min(least, time.perf_counter() - started)
+    return least
+
+
+def points(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Least seconds of each item that ran."""
+    return [
+        {
+            "name": row["name"],
+            "family": row["family"],
+            "op": row["op"],
+            "dtype": row["dtype"],
+            "flops": row["flops"],
+            "bytes": row["bytes"],
+            "seconds": float(np.min((row.get("cold") or row["hot"])["new"])),
+        }
+        for row in rows
+        if "hot" in row
+    ]
+
+
+def measured(rows: Sequence[Mapping[str, Any]], on_host: bool) -> dict[str, Any]:
+    """The `perf` part of a report."""
+    found = points(rows)
+    roofs: dict[str, Any] = host_roofs() if on_host else {"flops_per_s": {}, "bytes_per_s": 0.0}
+    for point in found:
+        if point["family"] == "gemm":
+            rate, known = point["flops"] / point["seconds"], roofs["flops_per_s"]
+            known[point["dtype"]] = max(known.get(point["dtype"], 0.0), rate)
+        if point["family"] == "bandwidth":
+            rate = point["bytes"] / point["seconds"]
+            roofs["bytes_per_s"] = max(roofs["bytes_per_s"], rate)
+    scores = _scores(found, roofs)
+    refused = sorted(row["name"] for row in rows if "refused" in row)
+    return {
+        "tier": tier(scores, refused),
+        "scores": scores,
+        "roofs": roofs,
+        "points": found,
+        "refused": refused,
+    }
+
+
+def _scores(found: Sequence[Mapping[str, Any]], roofs: Mapping[str, Any]) -> dict[str, Any]:
+    families: dict[str, dict[str, float]] = {}
+    for point in found:
+        known, moved = roofs["flops_per_s"], roofs["bytes_per_s"]
+        flops = max(known.get(point["dtype"], 0.0), known.get("f32", 0.0))
+        at_best = max(
+            point["flops"] / flops if flops else 0.0, point["bytes"] / moved if moved else 0.0
+        )
+        families.setdefault(point["family"], {})[point["name"]] = at_best / point["seconds"]
+    return {
+        family: {
+            "geomean": float(np.exp(np.mean(np.log(list(scores.values()))))),
+            "worst_decile": float(np.quantile(list(scores.values()), 0.1)),
+            "items": {name: round(score, 4) for name, score in scores.items()},
+        }
+        for family, scores in families.items()
+    }
+
+
+def tier(scores: Mapping[str, Any], refused: Sequence[str]) -> str:
+    """ "recommended", "supported", "none", or "invalid" for what no device can do."""
+    every = [s for row in scores.values() for s in row["items"].values()]
+    if not every:
+        return "none"
+    if max(every) > TOO_GOOD:
+        return "invalid"
+    if np.exp(np.mean(np.log(every))) < SUPPORTED or min(every) < SUPPORTED_LEAST:
+        return "none"
+    reaches = all(
+        family in scores and scores[family]["geomean"] >= least for family, least in GEOMEAN.items()
+    )
+    worst = min(row["worst_decile"] for row in scores.values())
+    if reaches and worst >= RECOMMENDED_WORST and not refused:
+        return "recommended"
+    return "supported"

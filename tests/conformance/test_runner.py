@@ -1,0 +1,215 @@
+"""The runner: what a backend does to its process costs a case, never the run.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from one_op import OneOpBackend
+
+from anyhal import settings
+from anyhal.cli import main
+from anyhal.conformance import runner, suite
+from anyhal.errors import InvalidArgumentError
+from anyhal.records import replace
+
+COMMAND = [sys.executable, "-P", "-c", "from anyhal.cli import main; main()", "certify"]
+
+
+@pytest.fixture(scope="module")
+def chip(tmp_path_factory: pytest.TempPathFactory) -> OneOpBackend:
+    return OneOpBackend(tmp_path_factory.mktemp("chip"))
+
+
+@pytest.fixture
+def environ(chip: OneOpBackend, tmp_path: Path) -> dict[str, str]:
+    cache = {settings.CACHE.name: str(tmp_path / "cache")}
+    return os.environ | cache | {settings.BACKEND_PATH.name: str(chip.folder)}
+
+
+def ids() -> tuple[str, ...]:
+    """Two cases of the list: of the op that misbehaves, and of one that does not."""
+    found = [c.id for c in suite.all_cases()]
+    wanted = (
+        next(i for i in found if i.startswith(f"numerics/{op}/")) for op in ("binary", "unary")
+    )
+    return tuple(wanted)
+
+
+@pytest.mark.parametrize(
+    ("deed", "code"),
+    [
+        ("crash", "crash"),
+        ("leave", "crash"),
+        ("write_before", "outside_written"),
+        ("change_input", "input_changed"),
+        ("change_output", "wrong_value"),
+    ],
+)
+def test_a_deed_costs_its_case_alone(
+    chip: OneOpBackend, environ: dict[str, str], deed: str, code: str, tmp_path: Path
+) -> None:
+    chip.build(deed)
+    report = runner.certify(
+        chip.name, ids=ids(), environ=environ, journal_folder=tmp_path, nonce="ab"
+    )
+    found = {c["op"]: c for c in report["cases"]}
+    assert (found["binary"]["outcome"], found["binary"]["code"]) == ("fail", code)
+    assert found["unary"]["outcome"] == "pass"
+    assert f"--case {found['binary']['id']} --seed " in found["binary"]["reproduce"]
+
+
+def test_what_hangs_is_ended_at_its_limit(
+    chip: OneOpBackend, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chip.build("hang")
+    quick = [replace(c, seconds=5.0) for c in suite.chosen("quick", ids=ids())]
+    monkeypatch.setattr(suite, "chosen", lambda *a, **k: quick)
+    started = time.monotonic()
+    report = runner.certify(chip.name, ids=ids(), environ=environ, journal_folder=tmp_path)
+    found = {c["op"]: (c["outcome"], c["code"]) for c in report["cases"]}
+    assert found == {"binary": ("fail", "hang"), "unary": ("pass", "")}
+    assert time.monotonic() - started < 60 and report["workers"]["restarts"] == 1
+
+
+def test_what_eats_memory_is_ended(
+    chip: OneOpBackend, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chip.build("eat")
+    monkeypatch.setattr(runner, "_MEMORY", 1 << 30)
+    report = runner.certify(chip.name, ids=ids(), environ=environ, journal_folder=tmp_path)
+    found = {c["op"]: c["code"] for c in report["cases"]}
+    assert found == {"binary": "memory", "unary": ""}
+
+
+def test_a_failure_is_asked_again_by_its_one_line(
+    chip: OneOpBackend, environ: dict[str, str], tmp_path: Path
+) -> None:
+    chip.build("change_output")
+    report = runner.certify(chip.name, ids=ids(), environ=environ, journal_folder=tmp_path)
+    line = next(c["reproduce"] for c in report["cases"] if c["outcome"] == "fail")
+    words = line.split()[2:]
+    done = subprocess.run([*COMMAND, *words], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1 and "elements are wrong" in done.stdout, done.stderr
+
+
+def test_no_backend_no_run(tmp_path: Path) -> None:
+    with pytest.raises(runner.NotRunError, match="nosuchchip"):
+        runner.certify("nosuchchip", "smoke", journal_folder=tmp_path)
+
+
+def test_an_interrupted_run_resumes_where_it_was(
+    environ: dict[str, str], chip: OneOpBackend, tmp_path: Path
+) -> None:
+    chip.build("nothing")
+    command = [*COMMAND, chip.name, "--tier", "smoke"]
+    process = subprocess.Popen(command, env=environ, stdout=-1, stderr=-1, start_new_session=True)
+    folder = tmp_path / "cache" / "certify"
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        files = list(folder.glob("*.jsonl"))
+        if files and files[0].read_text().count("\n") > 5:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (file,) = folder.glob("*.jsonl")
+    first, *known = file.read_text().split("\n")[:-1]
+    file.open("a").write('{"id": "torn')
+    written = tmp_path / "report.json"
+    done = subprocess.run([*command, "--json", str(written)], env=environ, capture_output=True)
+    report = json.loads(written.read_text())
+    assert done.returncode == 1, "smoke certifies nothing"
+    assert report["suite"]["nonce"] == json.loads(first)["nonce"] and len(known) >= 4
+    ids_of = [c["id"] for c in report["cases"]]
+    assert sorted(ids_of) == sorted(c.id for c in suite.chosen("smoke"))
+    assert not list(folder.glob("*.jsonl")), "what is whole is not resumed"
+
+
+def test_interrupting_leaves_no_process_and_no_spool(
+    environ: dict[str, str], chip: OneOpBackend
+) -> None:
+    chip.build("nothing")
+    process = subprocess.Popen(
+        [*COMMAND, chip.name], env=environ, stdout=-1, stderr=-1, start_new_session=True
+    )
+    children: list[int] = []
+    until = time.monotonic() + 60
+    while len(children) < 2 and time.monotonic() < until:
+        text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        children = [int(pid) for pid in text.split()]
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    process.communicate()
+    assert len(children) == 2 and not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_shards_share_the_list_between_them(
+    environ: dict[str, str], chip: OneOpBackend, tmp_path: Path
+) -> None:
+    chip.build("nothing")
+    parts: list[set[str]] = []
+    for i in (1, 2):
+        report = runner.certify(
+            chip.name,
+            "smoke",
+            groups=["numerics"],
+            ops=["binary", "unary", "matmul", "softmax"],
+            nonce="cd",
+            shard=(i, 2),
+            environ=environ,
+            journal_folder=tmp_path,
+        )
+        assert not report["complete"] and not report["certified"]
+        parts.append({c["id"] for c in report["cases"]})
+    ops = ("binary", "unary", "matmul", "softmax")
+    whole = {c.id for c in suite.chosen("smoke", ops) if c.group == "numerics"}
+    assert parts[0] | parts[1] == whole and not parts[0] & parts[1]
+
+
+def test_seeds_and_names_are_stable() -> None:
+    cases = list(suite.all_cases())
+    names = [c.id for c in cases]
+    assert len(set(names)) == len(names) and names == [c.id for c in suite.all_cases()]
+    assert suite.seed_of("ab", "x") == suite.seed_of("ab", "x") != suite.seed_of("ac", "x")
+    assert suite.digest() == suite.digest()
+    for case in cases:
+        assert case.id.startswith(case.group + "/") and case.tier in suite.TIERS
+        json.dumps(dict(case.given))
+
+
+def test_wrong_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidArgumentError, match="did you mean|certify --list"):
+        suite.chosen("quick", ids=["numerics/matmul/nothing"])
+    for words, said in (
+        (["cpu", "--tier", "long"], "no tier 'long'"),
+        (["cpu", "--op", "matmull"], "matmul"),
+        (["cpu", "--shard", "3/2"], "--shard"),
+        (["cpu", "--group", "colours"], "no group"),
+        (["/nowhere/backend.toml"], "nowhere"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main(["certify", *words])
+        assert left.value.code == 2 and said in capsys.readouterr().err, words
+
+
+def test_a_waiver_counts_as_neither_pass_nor_failure() -> None:
+    from anyhal.conformance import report
+
+    case = suite.Case("numerics/x/samples/f32/fused/own", "numerics", "x", "f32")
+    waiver: dict[str, Any] = {"case": case.id, "issue": "#7", "expires": "2027-01-01", "owner": "o"}
+    fail, fine = suite.Finding("fail", "wrong", "wrong_value"), suite.Finding("pass")
+    assert report.waived(case, fail, [waiver]).outcome == "waived"
+    assert report.waived(case, fine, [waiver]).code == "unexpected_pass"
+    assert report.waived(case, fail, []).outcome == "fail"
