@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +139,6 @@ def _print_bench(found: dict[str, Any]) -> None:
 
 
 def _print_gate(device: str, verdict: Any, base: Any) -> None:
-    import numpy as np
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -147,7 +147,7 @@ def _print_gate(device: str, verdict: Any, base: Any) -> None:
     for heading in ("call", "slower by", "99 % interval", "noise", ""):
         table.add_column(heading, justify="left" if heading == "call" else "right")
     for name, s in verdict.shifts.items():
-        span = " to ".join(f"{100 * np.expm1(x):+.1f} %" for x in (s.low, s.high))
+        span = " to ".join(f"{100 * math.expm1(x):+.1f} %" for x in (s.low, s.high))
         word = "slower" if name in verdict.slower else "noisy" if name in verdict.noisy else ""
         noise = f"{abs(verdict.noise[name].percent):.1f} %"
         table.add_row(*cells(name, f"{s.percent:+.1f} %", span, noise, word))
