@@ -289,15 +289,29 @@ def setting(name: str) -> Setting[object]:
     return _BY_NAME[name]
 
 
+_NOWHERE = "/dev/null"  # below it there is no file for anybody
+
+
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where things that can be made again are kept. Not created here."""
     given = CACHE.read(environ)
     if given is not None:
         return given
     if environ is None and not environment_is_trusted():  # HOME is the user's to choose
-        return Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".cache" / "anyhal"
-    home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "anyhal"
+        return Path(_home(os.geteuid())) / ".cache" / "anyhal"
+    known = os.environ if environ is None else environ
+    cache = known.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.join(known.get("HOME") or _home(os.getuid()), ".cache")
+    return Path(cache) / "anyhal"
+
+
+def _home(user: int) -> str:
+    """By the system's list of users, in which a container's user may be missing."""
+    try:
+        return pwd.getpwuid(user).pw_dir
+    except KeyError:
+        return _NOWHERE
 
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:

@@ -15,6 +15,7 @@ import pytest
 
 from anyhal.runtime import discovery_cache, installed
 from anyhal.runtime.discovery_cache import remember, save, stamp_of
+from anyhal.runtime.kept_file import head_of
 from anyhal.runtime.manifest import read_manifest
 
 
@@ -133,7 +134,7 @@ def others(path: Path) -> None:
 
 def deep(path: Path) -> None:
     text = b"[" * 100_000
-    path.write_bytes(discovery_cache._head(text) + b"\n" + text)
+    path.write_bytes(head_of(discovery_cache._FORM, text) + b"\n" + text)
 
 
 @pytest.mark.parametrize("harm", [cut, flip, pipe, folder, endless, others, deep])

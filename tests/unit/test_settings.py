@@ -81,6 +81,18 @@ def test_cache_folder_follows_the_platform() -> None:
     assert settings.cache_folder({"XDG_CACHE_HOME": "rel"}) == Path.home() / ".cache" / "anyhal"
 
 
+def test_a_user_without_home_and_name_has_a_cache_folder_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    assert settings.cache_folder({"HOME": "/h"}) == Path("/h/.cache/anyhal")
+    monkeypatch.setattr(settings.pwd, "getpwuid", nobody)
+    assert settings.cache_folder({"HOME": "/h"}) == Path("/h/.cache/anyhal")
+    assert settings.cache_folder({}) == Path("/dev/null/.cache/anyhal")
+
+
 def test_table_is_sorted_and_complete() -> None:
     names = [row.name for row in settings.TABLE]
     assert names == sorted(names) and len(set(names)) == len(names)

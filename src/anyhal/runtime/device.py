@@ -346,9 +346,12 @@ def _artefact_folder(backend: str) -> str:
     folder = settings.cache_folder() / "artefacts" / backend
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return ""
-    return "" if writable_by_others(folder) else str(folder)
+        why = writable_by_others(folder)
+    except OSError as error:
+        why = f"{folder}: {(error.strerror or str(error)).lower()}"
+    if why:
+        say("info", f"what {backend} compiles is kept for this process only: {why}")
+    return "" if why else str(folder)
 
 
 def _fact(

@@ -1,11 +1,9 @@
 """What was worked out from files, kept for the next process as long as those files stay the same.
 SPDX-License-Identifier: Apache-2.0
 
-One file in the cache folder: a checksum, then a line per row, its parts in JSON. A row has a key,
-the stamp of its files, and answers to questions about them: a manifest as parsed, the entry points
-of installed packages. An answer is used only while the stamp is what it was. The file is read only
-where nobody else can write it; a damaged one is ignored and written anew; one that cannot be
-written costs only time.
+One file in the cache folder (kept_file.py), a line per row, its parts in JSON. A row has a key, the
+stamp of its files, and answers to questions about them: a manifest as parsed, the entry points of
+installed packages. An answer is used only while the stamp is what it was.
 """
 
 from __future__ import annotations
@@ -13,16 +11,13 @@ from __future__ import annotations
 import json
 import os
 import time
-import zlib
 from _thread import RLock
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from anyhal.records import record
-from anyhal.runtime.file_rights import Rights
-from anyhal.runtime.small_file import read_small_file
+from anyhal.runtime.kept_file import read_kept, write_kept
 from anyhal.settings import cache_folder
 
 FILE_NAME = "discovery.json"
@@ -80,10 +75,11 @@ class _Kept:
 
 
 def _row_of(line: str) -> _Row:
-    if not line:
+    try:
+        stamp, answers = json.loads(line or '["", {}]')
+    except (ValueError, TypeError):
         return "", {}
-    stamp, answers = json.loads(line)
-    return stamp, answers
+    return (stamp, answers) if isinstance(answers, dict) else ("", {})
 
 
 _kept: _Kept | None = None
@@ -148,22 +144,12 @@ def _of_now() -> _Kept:
 
 def _read(path: Path) -> dict[str, str]:
     """Lines by their key."""
-    rights = Rights()
+    content = read_kept(path, _FORM, _MOST_BYTES)
     try:
-        if rights.writable_by_others(path.parent) or rights.writable_by_others(path):
-            return {}  # somebody else may have answered
-        head, _, text = read_small_file(path, _MOST_BYTES).partition(b"\n")
-        if head != _head(text):
-            return {}
-        lines = [line.partition("\t") for line in text.decode("ascii").split("\n")]
-    except (OSError, ValueError):
+        lines = [line.partition("\t") for line in (content or b"").decode("ascii").split("\n")]
+    except ValueError:
         return {}
     return {key: line for key, _, line in lines}
-
-
-def _head(text: bytes) -> bytes:
-    """The first line: what follows is whole, and of the form that this version writes."""
-    return f"{_FORM} {zlib.crc32(text):08x}".encode()
 
 
 def _bounded(kept: _Kept) -> dict[str, str]:
@@ -174,16 +160,6 @@ def _bounded(kept: _Kept) -> dict[str, str]:
 
 
 def _write(path: Path, lines: dict[str, str]) -> None:
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        text = "\n".join(f"{key}\t{line}" for key, line in lines.items()).encode()
-        if len(text) > _MOST_BYTES - 64:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(_head(text) + b"\n" + text)
-        os.replace(part, path)
-    except (OSError, ValueError):  # ValueError: a name with NUL
-        with suppress(OSError, ValueError):
-            part.unlink()
+    text = "\n".join(f"{key}\t{line}" for key, line in lines.items()).encode()
+    if len(text) <= _MOST_BYTES - 64:
+        write_kept(path, _FORM, text)

@@ -24,9 +24,9 @@ from anyhal.errors import BackendLoadError
 from anyhal.printable import printable
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord, package_folder
 from anyhal.runtime.discovery_cache import stamp_of
-from anyhal.runtime.kept_json import read_kept, write_kept
+from anyhal.runtime.kept_json import read_kept_json, write_kept_json
 
-_FORM = 2  # of what is kept
+_FORM = "anyhal-probe 3"
 _MOST_BYTES = 1 << 20
 _MEMORY_BYTES = 4 << 30
 _KEPT_SECONDS = 3600  # of what the state of the machine may have caused
@@ -188,7 +188,7 @@ def known(stranger: Stranger) -> Answer | None:
     """What this process or the cache folder has of it."""
     key = stranger.key
     if key not in _known:
-        kept = read_kept(path_of(key), _MOST_BYTES)
+        kept = read_kept_json(path_of(key), _FORM, _MOST_BYTES)
         try:
             answer = answer_of(kept["answer"])
             if not 0 <= time.time() - kept["time"] < answer.kept_seconds():
@@ -197,7 +197,7 @@ def known(stranger: Stranger) -> Answer | None:
                 return None
             if not answer.still_holds():
                 return None
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (LookupError, TypeError, ValueError, ArithmeticError):
             return None
         _known[key] = answer
     return _known[key]
@@ -210,7 +210,7 @@ def keep(key: str, answer: Answer) -> None:
         if answer.core_stage == "dependencies":
             return  # whoever puts that right changes no file that was looked for
         now = {"time": time.time(), "seconds": settings.PROBE_SECONDS.read()}
-        write_kept(path_of(key), now | {"answer": asdict(answer)})
+        write_kept_json(path_of(key), _FORM, now | {"answer": asdict(answer)})
 
 
 def path_of(key: str) -> Path:

@@ -22,9 +22,11 @@ from anyhal.ops._spec import OpSpec
 from anyhal.printable import printable
 from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.discovery_cache import save as save_answers
-from anyhal.runtime.kept_json import read_kept, write_kept
+from anyhal.runtime.kept_file import doubt
+from anyhal.runtime.kept_json import read_kept_json, write_kept_json
 from anyhal.settings import cache_folder
 
+_FORM = "anyhal-selftest 1"
 _MOST_BYTES = 16 << 20  # a cell takes a hundred bytes, and a device has some thousand cells
 
 
@@ -44,16 +46,25 @@ def key_of(arch: str, spec: OpSpec, cell: str) -> str:
 
 def read(fingerprint: str) -> dict[str, str]:
     """Key to sentence, "" for right answers; nothing where no file of verdicts can be read."""
-    data = read_kept(_path(fingerprint), _MOST_BYTES)
+    path = _path(fingerprint)
+    data = read_kept_json(path, _FORM, _MOST_BYTES)
+    if data is None:
+        return {}
     texts = [*data, *data.values()] if isinstance(data, dict) else [None]
     if not all(isinstance(text, str) and text == printable(text) for text in texts):
-        return {}  # not written by `save`
+        doubt(path, "it holds no verdicts")
+        return {}
     return dict(data)
 
 
-def save(fingerprint: str, verdicts: Mapping[str, str]) -> None:
-    """A cache that cannot be written costs only time."""
-    write_kept(_path(fingerprint), {key: printable(why) for key, why in verdicts.items()})
+def save(fingerprint: str, new: Mapping[str, str]) -> None:
+    """Adds to what is there now: another process may have tested other cells, or somebody cleared
+    them. A cell that was found wrong stays wrong. A cache that cannot be written costs only time.
+    """
+    known = read(fingerprint)
+    for key, why in new.items():
+        known[key] = known.get(key) or printable(why)
+    write_kept_json(_path(fingerprint), _FORM, known)
 
 
 def quarantined(fingerprint: str) -> Iterator[tuple[str, str, str, str]]:
