@@ -38,7 +38,7 @@ struct HAL_API Instance {
   RecordSizes sizes{};
   bool has_queue_wait = false, has_device_query = false, has_constant_pack = false,
        has_queue_native = false, has_graph_prepare = false;
-  bool changed_floating = false;  // how this thread computes; it was put back each time
+  bool changed_floating = false;            // how this thread computes; it was put back each time
   std::atomic<bool> told_not_kept = false;  // that an artefact could not be written
   std::mutex mutex;
   std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note

@@ -151,8 +151,7 @@ anyhal_status service_cache_put(void* context, const char* key, const void* data
   FILE* file = fd < 0 ? nullptr : ::fdopen(fd, "wb");
   if (!file) return not_kept(context, part + ": " + std::strerror(errno));
   const size_t head = std::strlen(key) + 1;
-  bool done =
-      std::fwrite(key, 1, head, file) == head && std::fwrite(data, 1, bytes, file) == bytes;
+  bool done = std::fwrite(key, 1, head, file) == head && std::fwrite(data, 1, bytes, file) == bytes;
   int why = errno;
   if (std::fclose(file) != 0 && done) done = false, why = errno;
   if (done && std::rename(part.c_str(), path.c_str()) != 0) done = false, why = errno;

@@ -84,9 +84,7 @@ def test_where_a_folder_has_the_name_nothing_is_left(load: Load, tmp_path: Path)
     assert [*(tmp_path / "cache").iterdir()] == [file]
 
 
-def test_a_writer_that_is_killed_leaves_what_counts_for_nothing(
-    load: Load, tmp_path: Path
-) -> None:
+def test_a_writer_that_is_killed_leaves_what_counts_for_nothing(load: Load, tmp_path: Path) -> None:
     source, dies = tmp_path / "dies.c", tmp_path / "dies.so"
     source.write_text(DIES)
     subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(dies)], check=True)

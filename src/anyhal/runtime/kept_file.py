@@ -1,8 +1,8 @@
-"""Files of the cache folder that are whole or count for nothing: a line with form and checksum, then
-the content. SPDX-License-Identifier: Apache-2.0
+"""Files of the cache folder that are whole or count for nothing: a line with form and checksum,
+then the content. SPDX-License-Identifier: Apache-2.0
 
 A file is believed only where nobody else can have written it, and replaced as a whole. Losing one
-costs only time, in each process anew: what keeps a file from being read or written is therefore said
+costs only time, but in each process anew: so what keeps a file from being read or written is said
 on stderr.
 """
 
