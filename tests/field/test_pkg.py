@@ -280,6 +280,25 @@ def test_PKG_05_our_own_binaries_under_other_c_libraries() -> None:
             assert c_library_refusal(read, oldest) == "", path.name
 
 
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="musl-gcc is not here: musl-tools")
+def test_PKG_05_a_real_backend_for_musl_and_ours_in_a_real_process_of_musl(tmp_path: Path) -> None:
+    """Theirs is refused by name before it is opened; ours is refused by musl's loader, in words."""
+    library, loads = tmp_path / "libanyhal_tiny.so", tmp_path / "loads"
+    command = ["musl-gcc", "-std=c11", "-shared", "-fPIC", f"-I{ROOT / 'include'}", "-DCASE=RIGHT"]
+    command += [str(ROOT / "tests/core/tiny_backend.c"), "-o", str(library)]
+    subprocess.run(command, check=True)
+    assert c_library_refusal(read_elf(library)).startswith("it is built for musl (it needs libc.so")
+    loads.with_suffix(".c").write_text(
+        "#include <dlfcn.h>\n#include <stdio.h>\n"
+        "int main(int n, char** name) { (void)n;\n"
+        '  puts(dlopen(name[1], RTLD_NOW) ? "opened" : dlerror()); return 0; }\n'
+    )
+    subprocess.run(["musl-gcc", f"{loads}.c", "-o", str(loads)], check=True)
+    for ours in (PACKAGE / "libanyhal.so", *PACKAGE.glob("_core*.so")):
+        done = subprocess.run([str(loads), str(ours)], capture_output=True, text=True)
+        assert done.returncode == 0 and "Error loading shared library" in done.stdout, ours.name
+
+
 # --------------------------------------------------------- PKG-06: a compiler is needed at run time
 
 

@@ -371,7 +371,9 @@ def c_library_refusal(elf: ElfFile, here: CLibrary | None = None) -> str:
     oldest = glibc_needed(elf)
     dotted = ".".join(map(str, oldest))
     for_glibc = bool(oldest) or "libc.so.6" in elf.needed
-    musl = next((name for name in elf.needed if name.startswith(("libc.musl", "ld-musl"))), "")
+    # By its name in Alpine, or its own, which musl-gcc writes; glibc's has a number.
+    names = [name for name in elf.needed if name.startswith(("libc.musl", "ld-musl"))]
+    musl = next(iter(names), "libc.so" if "libc.so" in elf.needed else "")
     if here.name != "glibc":
         built = f"glibc >= {dotted}" if oldest else "glibc"
         return f"it is built for {built}, this process runs {here.name}" if for_glibc else ""
