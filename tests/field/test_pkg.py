@@ -363,3 +363,33 @@ def test_a_slim_system_without_libgomp(tmp_path: Path) -> None:
     for said in (done.stdout, done.stderr):  # in the device's notes, and once as a warning
         assert "oneDNN is not used" in said and "libgone.so.1: cannot open" in said
         assert "libgomp1" in said
+
+
+HIDDEN = """
+for file in $(ldconfig -p | sed -n 's/.*libgomp.so.1.*=> //p'); do
+  mount --bind /dev/null "$(readlink -f "$file")" || exit 9
+done
+exec "$@"
+"""
+LARGE = """
+import numpy as np, anyhal as hal
+x = np.arange(512 * 512, dtype=np.float32).reshape(512, 512) % 5
+for _ in range(2):
+    y = hal.matmul(hal.asarray(x, device="cpu:0"), hal.asarray(x, device="cpu:0")).numpy()
+assert (y == x @ x).all()
+"""
+
+
+def test_a_system_that_has_no_libgomp_computes_and_says_what_is_missing() -> None:
+    """The library as installed, with the system's libgomp hidden from this process alone."""
+    unshare = shutil.which("unshare")
+    for flags in ("-m", "-rm"):
+        command = [str(unshare), flags, "sh", "-c", HIDDEN, "sh", sys.executable, "-c"]
+        if unshare and subprocess.run([*command, ""], capture_output=True).returncode == 0:
+            break
+    else:
+        pytest.skip("this user may hide no file, not even in a namespace of its own")
+    done = subprocess.run([*command, LARGE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (line,) = [text for text in done.stderr.splitlines() if "oneDNN is not used" in text]
+    assert "libgomp.so.1" in line and "libgomp1" in line
