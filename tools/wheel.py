@@ -195,6 +195,7 @@ def main() -> int:
             shutil.copy(wheel, given.folder)
             about = {"python": version, "glibc": libc, "file": wheel.name}
             figures.append({"name": "wheel, runs without compiler and network", **about, **made})
+            print(json.dumps(figures[-1]), file=sys.stderr, flush=True)  # the next takes minutes
             rows = sorted(zipfile.ZipFile(wheel).infolist(), key=lambda row: -row.compress_size)
             sizes = {row.filename: row.compress_size for row in rows}
     missing = [f"3.{minor}" for minor in supported() if minor not in pythons]
