@@ -119,6 +119,19 @@ def test_a_verdict_is_kept_only_where_it_is_known_what_was_loaded(
     assert not list(tmp_path.glob("anyhal-probe-*"))
 
 
+def test_where_the_loaders_words_may_be_cut_off_a_verdict_is_kept_for_an_hour(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = build()
+    full = os.statvfs_result((4096, 4096, 9, 1, 1, 9, 9, 9, 0, 255))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda folder: full)
+        assert verdict(stranger).code == ""
+    forget()
+    answer = probe.known(stranger)
+    assert answer is not None and answer.depends == () and answer.kept_seconds() == 3600
+
+
 CLEAN = '"answer": {"ended": "clean", "stage": "exit"}'
 DAMAGES = [
     *("[]", "{", "", "[" * 100_000, "null", '{"answer": {"ended": 5}}', '{"answer": {}}'),

@@ -20,7 +20,7 @@ from anyhal.runtime.log import say
 from anyhal.runtime.small_file import read_small_file
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR)  # to read; of the second the writer tells
-_told: set[int | None] = set()  # why writing failed: each reason once per process
+_told: set[object] = set()  # why writing failed and who else may write: once per process
 
 
 def head_of(form: str, content: bytes) -> bytes:
@@ -34,7 +34,9 @@ def read_kept(path: Path, form: str, most_bytes: int) -> bytes | None:
     try:
         writer = rights.writable_by_others(path.parent) or rights.writable_by_others(path)
         if writer:
-            doubt(path, f"{writer}, so that others may have written it", "take that right away")
+            if writer not in _told:
+                doubt(path, f"{writer}, so that others may have written it", "take that right away")
+            _told.add(writer)
             return None
         head, _, content = read_small_file(path, most_bytes).partition(b"\n")
     except OSError as why:
