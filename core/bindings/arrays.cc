@@ -121,6 +121,11 @@ nb::object import_host(Device& device, uint64_t address, uint64_t bytes, uint32_
 // dropped by the caller).
 nb::object as_constant(nb::handle h) {
   ArrayObject& a = array_of(h);
+  if (a.buffer->captured)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "making a constant on " + a.device()->name +
+                    ": its values are computed by the graph that is being recorded; make it before",
+                ANYHAL_REASON_CAPTURE);
   if (!a.buffer->constant) freeze(*a.buffer);
   a.spec()->retain();
   a.buffer->retain();
