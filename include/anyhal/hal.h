@@ -226,8 +226,8 @@ HAL_EXPORT hal_status hal_free(hal_buffer* buffer, hal_error* error);
 /* Promises that the bytes never change again, so that backends may keep packed copies (weights).
  *
  * Memory   the packed copies live with the buffer. Of imported memory the caller promises it too.
- * Errors   INVALID_ARGUMENT  CAPTURE: a graph is being captured that writes it. Later writes, ops with
- *                            it as output and launches of graphs that write it are refused so too */
+ * Errors   INVALID_ARGUMENT  CAPTURE: a graph is being captured that writes it. Later writes, ops
+ * with it as output and launches of graphs that write it are refused so too */
 HAL_EXPORT hal_status hal_buffer_freeze(hal_buffer* buffer, hal_error* error);
 
 /* The host address of a buffer's first byte, on devices that compute in host memory.
