@@ -40,7 +40,10 @@ Scope g_default_scope;
 
 }  // namespace
 
+thread_local bool t_interrupted = false;
+
 void set_python_error(const Error& e) noexcept {
+  if (std::exchange(t_interrupted, false)) return PyErr_SetNone(PyExc_KeyboardInterrupt);
   PyObject* type = PyExc_RuntimeError;
   if (!e.stage.empty() && g_error_types)
     type = PyTuple_GET_ITEM(g_error_types, PyTuple_GET_SIZE(g_error_types) - 1);

@@ -52,24 +52,15 @@ def load(path: Path, sha256: str, instance: str, settings: Sequence[tuple[str, s
             path=str(path),
         )
 
-    interrupts: list[BaseException] = []
-
     def make(given: dict[str, str]) -> _Chip:
         # Standard output belongs to the program.
         with contextlib.redirect_stdout(sys.stderr):
             return made(source, path, instance, given, sha256)
 
     def told(why: BaseException, otherwise: int) -> tuple[int, int, str]:
-        if isinstance(why, KeyboardInterrupt):
-            interrupts.append(why)
         return said(why, otherwise, str(path))
 
-    try:
-        return _core.load_python(str(path), instance, list(settings), make, told)
-    except HalError:
-        if interrupts:  # the user's, no failure of the chip
-            raise interrupts[0] from None
-        raise
+    return _core.load_python(str(path), instance, list(settings), make, told)
 
 
 def made(
