@@ -27,7 +27,7 @@ from anyhal.errors import BackendLoadError, HalError, InternalError
 from anyhal.ops import BY_ID, lookup
 from anyhal.ops._record import fields, unpack
 from anyhal.ops._spec import TensorSpec
-from anyhal.runtime.in_kernel import enter_kernel
+from anyhal.runtime.in_kernel import enter_kernel, in_backend
 from anyhal.sdk.backend import REASONS, No, PythonBackend, Row
 
 # By number of anyhal_status in backend.h; a test compares them.
@@ -190,7 +190,8 @@ class _Chip:
         row, attrs = found
         with self._starting:
             if not self._started:
-                self._backend.start()
+                with in_backend():
+                    self._backend.start()
             self._started = True
         return _Plan(row, list(_specs(operands)), [o[3] for o in operands], attrs)
 
@@ -250,7 +251,8 @@ def _fits(row: Row, op: int, operands: Sequence[Operand], record: bytes) -> dict
     except ValueError as why:
         return No("attribute", f"{why}; rebuild the backend with this anyhal")
     if row.accepts is not None:
-        answer = row.accepts(*_specs(operands), **attrs)
+        with in_backend():
+            answer = row.accepts(*_specs(operands), **attrs)
         if answer is not None:
             return No(*answer)
     return attrs
