@@ -1,8 +1,8 @@
 // The buffer protocol: memoryview and NumPy on arrays that lie in the host's memory.
 // SPDX-License-Identifier: Apache-2.0
-#include <memory>
-
 #include <nanobind/nanobind.h>
+
+#include <memory>
 
 #include "core/bindings/array.hpp"
 #include "core/bindings/wait.hpp"

@@ -112,7 +112,9 @@ os._exit(0)  # the second timer
 def test_an_op_called_by_what_is_asked_is_refused(
     program: Program, python_chip: Make, where: str
 ) -> None:
-    call = "import anyhal\n{0}x = anyhal.asarray([1.0], device='pychip')\n{0}x + x\n{0}return None\n"
+    call = (
+        "import anyhal\n{0}x = anyhal.asarray([1.0], device='pychip')\n{0}x + x\n{0}return None\n"
+    )
     changes = {
         "start": (
             "    def devices(self):",
