@@ -153,7 +153,8 @@ HAL_EXPORT hal_status hal_registry_read(const char* path, hal_error* error);
  * Memory   *out_device (may be NULL) lives until the process ends.
  * Order    reads the backends named once into private memory, hashes that, opens and negotiates
  *          it: a library that changes afterwards is not seen. Naming a device allows an
- *          uncertified one; nothing allows a quarantined one.
+ *          uncertified one; nothing allows a quarantined one. A first name that was passed over is
+ *          one line on stderr, once, with the reason.
  * Errors   INVALID_ARGUMENT  one is empty or can be no name, such as CPU:0 or cpu:00
  *          NOT_FOUND         none of them is here; the text says for each why not
  *          ABI_MISMATCH      a named backend is registered and was refused: reason HASH (tampered
