@@ -57,6 +57,8 @@ HAL_API Instance* load_instance(const std::string& path, const std::string& name
                                 anyhal_backend_main_fn entry = nullptr);
 // The least grave level that `log` prints: 0 debug, 1 info, 2 warning, 3 error, 4 nothing.
 HAL_API void set_log_level(int level);
+// One line of the core's own on stderr.
+HAL_API void warn(const std::string& text);
 // Every instance of the process, in the order of loading.
 HAL_API std::vector<Instance*> all_instances();
 void instances_before_fork();

@@ -177,6 +177,11 @@ void service_note(void* context, const char* label, int64_t bytes) {
 
 }  // namespace
 
+void warn(const std::string& text) {
+  if (g_log_level.load(std::memory_order_relaxed) <= 2)
+    std::fprintf(stderr, "anyhal: warning: %s\n", text.c_str());
+}
+
 void set_log_level(int level) { g_log_level.store(level); }
 
 void give_services(Instance& in) {

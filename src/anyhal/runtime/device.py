@@ -248,13 +248,26 @@ def _load_waiting(name: str | None = None) -> None:
     with _lock:
         wanted = [r for r in state.waiting if name in (None, r.name)]
         state.waiting = [r for r in state.waiting if r not in wanted]
-        wanted = [_with_hash(state, record) for record in wanted]
-        if any(record.state == UNCERTIFIED for record in wanted):
-            from anyhal.runtime.probe import meet  # most processes have none
+        try:
+            wanted = [_with_hash(state, record) for record in wanted]
+            if any(record.state == UNCERTIFIED for record in wanted):
+                from anyhal.runtime.probe import meet  # most processes have none
 
-            meet(wanted)  # all at once: those that hang do not add up
-        for record in wanted:
+                meet(wanted)  # all at once: those that hang do not add up
+        except BaseException:
+            state.waiting += wanted
+            raise
+        _load_each(state, wanted)
+
+
+def _load_each(state: _Loaded, records: list[BackendRecord]) -> None:
+    """Loads records that no longer wait. Those that an interrupt keeps from it wait again."""
+    for i, record in enumerate(records):
+        try:
             _load_found(state, record)
+        except BaseException as why:
+            state.waiting += records[i + isinstance(why, Exception) :]
+            raise
 
 
 def _load_preferred(best: DeviceFact | None) -> bool:
@@ -269,7 +282,7 @@ def _load_preferred(best: DeviceFact | None) -> bool:
             return False
         first = max(able, key=_order)
         state.waiting.remove(first)
-        _load_found(state, first)
+        _load_each(state, [first])
         return True
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ class Stranger:
     descriptor: int | None = None  # a sealed copy that is open already
     python: bool = False  # it is a chip in Python
 
-    @property
+    @cached_property  # the system may change meanwhile
     def key(self) -> str:
         """Of all that the answer depends on, as far as it is known before."""
         given = sorted(pair for pair in self.settings if pair[0] != "cache_dir")
