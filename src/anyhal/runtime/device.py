@@ -343,12 +343,12 @@ def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _artefact_folder(backend: str) -> str:
     """Where the core keeps what backends compile, for this user alone; "" when it cannot be."""
-    folder = settings.cache_folder() / "artefacts" / backend
+    folder = f"{settings.cache_folder()}/artefacts/{backend}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     except OSError:
         return ""
-    return "" if writable_by_others(folder) else str(folder)
+    return "" if writable_by_others(folder) else folder
 
 
 def _fact(

@@ -88,6 +88,16 @@ def writable_by_others(path: str | os.PathLike[str], owner_matters: bool = True)
     return Rights().writable_by_others(path, owner_matters)
 
 
+def is_own(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file that nobody else can have written, or put where it lies."""
+    rights = Rights()
+    try:
+        folder = os.path.dirname(path)
+        return not (rights.writable_by_others(folder) or rights.writable_by_others(path))
+    except OSError:
+        return False
+
+
 def _absolute(path: str | os.PathLike[str]) -> str:
     """From the root; `..` stays, for behind a link it leads elsewhere than the text says."""
     text = os.fspath(path)
