@@ -226,9 +226,10 @@ def _backend_folders(root: Root) -> tuple[list[str], list[str]]:
     for name in names:
         entry = f"{top.rstrip('/')}/{name}"
         try:
-            os.stat(entry)  # a link that leads nowhere, or round in a circle
             if _holds_manifest(entry):
                 folders.append(entry)
+            else:
+                os.stat(entry)  # a link that leads nowhere, or round in a circle
         except OSError as why:
             notes.append(note(entry, why.strerror or str(why), "repair it or take it away"))
     if not folders and not notes:
@@ -382,7 +383,7 @@ class _Walk:
 
     def _trust(self) -> Stop | None:
         library = self.rights.resolved(self.library)
-        info = os.stat(library)
+        info = self.rights.found(library)
         builds = [f"build id {self.elf.build_id}"] if self.elf and self.elf.build_id else []
         for mark in ((info.st_dev, info.st_ino), *builds):
             first = self.seen_files.get(mark, library)

@@ -26,9 +26,7 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
             return {"code": why.code, "sentence": str(why)}
 
     question = "elf" if exports else "elf without exports"
-    said = dict(remember(os.fspath(path), stamp_of([path]), question, look))
+    said = remember(os.fspath(path), stamp_of([path]), question, look)
     if "code" in said:
         raise ElfError(said["code"], said["sentence"])
-    said["versions"] = tuple(_need(*row.values()) for row in said["versions"])
-    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
-    return ElfFile(**made)
+    return ElfFile(**said | {"versions": tuple(_need(**row) for row in said["versions"])})

@@ -38,13 +38,17 @@ class Rights:
         """The file or folder behind all links; OSError where there is none."""
         return self._way(_absolute(path))[0]
 
+    def found(self, path: str | os.PathLike[str]) -> os.stat_result:
+        """What lies there, behind all links; OSError where nothing does."""
+        return self._way(_absolute(path))[2]
+
     def _way(self, path: str, links: int = 0) -> _Way:
         """What the system walks over on its way to `path`, and through the links there."""
         found = self._ways.get(path)
         if found is not None:
             return found
-        folder, name = os.path.split(path)
-        real, writers, info = self._way(folder, links)
+        folder, _, name = path.rpartition("/")
+        real, writers, info = self._way(folder or "/", links)
         if name in ("", "."):
             return real, writers, info
         if name == "..":
@@ -101,5 +105,5 @@ def is_own(path: str | os.PathLike[str]) -> bool:
 def _absolute(path: str | os.PathLike[str]) -> str:
     """From the root; `..` stays, for behind a link it leads elsewhere than the text says."""
     text = os.fspath(path)
-    text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
+    text = text if text.startswith("/") else os.path.join(os.getcwd(), text)
     return text.rstrip("/") or "/"
