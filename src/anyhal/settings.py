@@ -310,8 +310,9 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> str:
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
     """Variables with our prefix that nothing reads, as sentences: most are spelling mistakes."""
     found = []
-    for name in sorted(os.environ if environ is None else environ):
-        if name.startswith(PREFIX) and name not in _BY_NAME:
+    ours = [n for n in (os.environ if environ is None else environ) if n.startswith(PREFIX)]
+    for name in sorted(ours):
+        if name not in _BY_NAME:
             near = get_close_matches(name, list(_BY_NAME), n=1)
             hint = f"did you mean {near[0]}?" if near else "unset it"
             found.append(f"the environment variable {name} is not one that anyhal reads; {hint}")

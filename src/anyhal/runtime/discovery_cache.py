@@ -63,21 +63,19 @@ _Row = tuple[str, dict[str, Any]]  # the text of a stamp, and answers by questio
 
 
 class _Kept:
-    """The file's rows as packed, and those of which this process asked or that it added: a program
-    unpacks no row that others left."""
+    """The file's rows, packed until this process asks for one: of what others left nothing is made
+    that the collector would have to walk over."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.packed = _read(path)
-        self.rows: dict[str, _Row] = {}
+        self.used: dict[str, None] = {}  # keys
         self.changed = False
 
     def row(self, key: str) -> _Row:
-        found = self.rows.get(key)
-        if found is None:
-            packed = self.packed.get(key)
-            found = self.rows[key] = marshal.loads(packed) if packed else ("", {})
-        return found
+        self.used[key] = None
+        packed = self.packed.get(key)
+        return marshal.loads(packed) if packed else ("", {})
 
 
 _kept: _Kept | None = None
@@ -87,8 +85,8 @@ _lock = RLock()
 def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer]) -> _Answer:
     """The answer kept under `key` for files of that stamp, else what `answer` gives now.
 
-    Answers are text, numbers, lists, dicts, which nobody changes; what `marshal` does not take is
-    not kept. A question whose answer changes its form needs another name.
+    Answers are text, numbers, lists, dicts; what `marshal` does not take is not kept. A question
+    whose answer changes its form needs another name.
     """
     with _lock:
         kept = _of_now()
@@ -97,21 +95,14 @@ def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer
             found: _Answer = answers[question]
             return found
     made = answer()
-    if time.time_ns() - stamp.newest_ns < _SETTLED_NS or not _can_be_kept(made):
+    if time.time_ns() - stamp.newest_ns < _SETTLED_NS:
         return made
-    with _lock:
+    with _lock, suppress(ValueError):  # of marshal: a date of TOML
         text, answers = kept.row(key)
-        kept.rows[key] = (stamp.text, {**(answers if text == stamp.text else {}), question: made})
+        row = stamp.text, {**(answers if text == stamp.text else {}), question: made}
+        kept.packed[key] = marshal.dumps(row)
         kept.changed = True
     return made
-
-
-def _can_be_kept(made: Any) -> bool:
-    try:
-        marshal.dumps(made)
-    except ValueError:  # a date of TOML
-        return False
-    return True
 
 
 def begin() -> None:
@@ -159,9 +150,9 @@ def _head(rows: bytes) -> bytes:
 
 def _bounded(kept: _Kept) -> dict[str, bytes]:
     """The rows that this process used, and of the others as many as there is room for."""
-    mine = {key: marshal.dumps(row) for key, row in kept.rows.items() if row[1]}
-    others = {key: row for key, row in kept.packed.items() if key not in mine}
-    return dict([*mine.items(), *others.items()][:_MOST_ROWS])
+    mine = [key for key in kept.used if key in kept.packed]
+    others = [key for key in kept.packed if key not in kept.used]
+    return {key: kept.packed[key] for key in [*mine, *others][:_MOST_ROWS]}
 
 
 def _write(path: str, rows: dict[str, bytes]) -> None:

@@ -21,7 +21,8 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
         try:
             from dataclasses import asdict  # only who reads the file needs it
 
-            return asdict(read_elf(os.fspath(path), exports=exports))
+            said = asdict(read_elf(os.fspath(path), exports=exports))
+            return said | {"versions": [tuple(row.values()) for row in said["versions"]]}
         except ElfError as why:
             return {"code": why.code, "sentence": str(why)}
 
@@ -29,4 +30,4 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
     said = remember(os.fspath(path), stamp_of([path]), question, look)
     if "code" in said:
         raise ElfError(said["code"], said["sentence"])
-    return ElfFile(**said | {"versions": tuple(_need(**row) for row in said["versions"])})
+    return ElfFile(**said | {"versions": tuple(_need(*row) for row in said["versions"])})

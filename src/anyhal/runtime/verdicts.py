@@ -49,7 +49,7 @@ def read(fingerprint: str) -> dict[str, str]:
         return {}
     found = remember(path, stamp_of([path]), "verdicts", lambda: _read(path))
     save_answers()
-    return dict(found)
+    return found
 
 
 def _read(path: str) -> dict[str, str]:
