@@ -30,17 +30,20 @@ class Rights:
         owner and group; without, only the right of everybody: who owns an installed package is the
         interpreter's concern, which runs its code already.
         """
-        last, on_the_way, info = self._way(_absolute(path))
+        last, on_the_way, info = self._at(path)
         which = 0 if owner_matters else 1
         return _other_writers(last, info, last=True)[which] or on_the_way[which]
 
     def resolved(self, path: str | os.PathLike[str]) -> str:
         """The file or folder behind all links; OSError where there is none."""
-        return self._way(_absolute(path))[0]
+        return self._at(path)[0]
 
     def found(self, path: str | os.PathLike[str]) -> os.stat_result:
         """What lies there, behind all links; OSError where nothing does."""
-        return self._way(_absolute(path))[2]
+        return self._at(path)[2]
+
+    def _at(self, path: str | os.PathLike[str]) -> _Way:
+        return self._ways.get(os.fspath(path)) or self._way(_absolute(path))
 
     def _way(self, path: str, links: int = 0) -> _Way:
         """What the system walks over on its way to `path`, and through the links there."""

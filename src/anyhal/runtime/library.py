@@ -97,11 +97,13 @@ def unresolved(elf: ElfFile, library: str) -> Iterator[tuple[str, str, list[str]
 
 
 def _own_folders(elf: ElfFile, file: str) -> list[str]:
-    search = elf.runpath or elf.rpath
+    search, given = elf.runpath or elf.rpath, os.environ.get("LD_LIBRARY_PATH", "")
+    if not search and not given:
+        return []
     plain = [part for part in search.split(":") if part.startswith("/")]
-    given = os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
     near = origin_folders(search, os.path.dirname(file))
-    return [*near, *plain, *(f for f in given if f[:1] == "/")]
+    listed = given.replace(";", ":").split(":")
+    return [*near, *plain, *(f for f in listed if f[:1] == "/")]
 
 
 @lru_cache(maxsize=1024)

@@ -34,7 +34,10 @@ class Found:
 
 def find_libraries(rows: Sequence[VendorLibrary]) -> Found:
     """Each setting's first row that is found; each stack whole and from one folder."""
-    found, missing = Found(), dict[str, list[_Lack]]()
+    found = Found()
+    if not rows:
+        return found
+    missing: dict[str, list[_Lack]] = {}
     for stack in _stacks(rows):
         lack = _take_stack(stack, found)
         if lack is not None:
