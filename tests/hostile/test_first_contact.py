@@ -342,10 +342,14 @@ def test_every_backend_of_this_build_would_pass() -> None:
     assert len(wanted) >= 5
     found = probe.verdicts(
         Stranger(
-            r.library, r.sha256, r.name, r.settings, bool(r.manifest and r.manifest.own_threads)
+            Path(r.library),
+            r.sha256,
+            r.name,
+            r.settings,
+            bool(r.manifest and r.manifest.own_threads),
         )
         for r in wanted
-        if r.library is not None
+        if r.library
     )
     for record, one in zip(wanted, found, strict=True):
         print(record.name, one.code or "may be opened", *one.notes, sep="\n    ")

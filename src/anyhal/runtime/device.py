@@ -356,15 +356,15 @@ def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _artefact_folder(backend: str) -> str:
     """Where the core keeps what backends compile, for this user alone; "" when it cannot be."""
-    folder = settings.cache_folder() / "artefacts" / backend
+    folder = f"{settings.cache_folder()}/artefacts/{backend}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         why = writable_by_others(folder)
     except OSError as error:
         why = f"{folder}: {(error.strerror or str(error)).lower()}"
     if why:
         say("info", f"what {backend} compiles is kept for this process only: {why}")
-    return "" if why else str(folder)
+    return "" if why else folder
 
 
 def _fact(

@@ -17,7 +17,6 @@ import stat
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from anyhal.records import record
 
@@ -99,7 +98,7 @@ class ElfFile:
     executable_stack: bool = False
 
 
-def read_elf(file: str | Path | int, *, exports: bool = True) -> ElfFile:
+def read_elf(file: str | os.PathLike[str] | int, *, exports: bool = True) -> ElfFile:
     """Reads a file by path or by open descriptor (whose position is neither used nor moved).
 
     Without `exports` the symbol table is left alone. Raises ElfError for a file that is not ELF,

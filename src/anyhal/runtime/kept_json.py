@@ -1,16 +1,20 @@
-"""JSON in a file of the cache folder (kept_file.py). SPDX-License-Identifier: Apache-2.0"""
+"""JSON in a file of the cache folder (kept_file.py). SPDX-License-Identifier: Apache-2.0
+
+Its reader is imported when a file is read: who remembers what one held need not read it.
+"""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
+import os
 from typing import Any
 
 from anyhal.runtime.kept_file import doubt, read_kept, write_kept
 
 
-def read_kept_json(path: Path, form: str, most_bytes: int) -> Any:
+def read_kept_json(path: str | os.PathLike[str], form: str, most_bytes: int) -> Any:
     """What the file holds; None where there is none, or none to believe."""
+    import json
+
     content = read_kept(path, form, most_bytes)
     if content is None:
         return None
@@ -21,6 +25,8 @@ def read_kept_json(path: Path, form: str, most_bytes: int) -> Any:
         return None
 
 
-def write_kept_json(path: Path, form: str, data: Any) -> None:
+def write_kept_json(path: str | os.PathLike[str], form: str, data: Any) -> None:
     """A cache that cannot be written costs only time."""
+    import json
+
     write_kept(path, form, json.dumps(data, indent=1).encode())

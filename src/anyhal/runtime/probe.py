@@ -154,12 +154,12 @@ def meet(records: Iterable[BackendRecord]) -> None:
 
 def _stranger(record: BackendRecord, instance: str, given: Mapping[str, str]) -> Stranger | None:
     """None for a library of this build, and for all when the user wants no probe."""
-    if record.state != UNCERTIFIED or record.error is not None or record.library is None:
+    if record.state != UNCERTIFIED or record.error is not None or not record.library:
         return None
     if not settings.PROBE.read():
         return None
     threads = record.manifest is not None and record.manifest.own_threads
-    known = (record.library, record.sha256, instance, tuple(given.items()), threads)
+    known = (Path(record.library), record.sha256, instance, tuple(given.items()), threads)
     python = record.manifest is not None and bool(record.manifest.python)
     return Stranger(*known, python=python)
 
@@ -214,7 +214,7 @@ def keep(key: str, answer: Answer) -> None:
 
 
 def path_of(key: str) -> Path:
-    return settings.cache_folder() / "probe" / f"{key}.json"
+    return Path(settings.cache_folder(), "probe", f"{key}.json")
 
 
 def answer_of(data: Any) -> Answer:
@@ -250,14 +250,14 @@ def answer_of(data: Any) -> Answer:
 
 @lru_cache
 def program() -> Path:
-    return package_folder() / "bin" / "anyhal-probe"
+    return Path(package_folder(), "bin", "anyhal-probe")
 
 
 def _machine() -> str:
     """What decides which drivers a library would get: kernel, loader's cache and search path, and
     the probe itself."""
     system = [os.uname().release]
-    for path in (program(), package_folder() / "libanyhal.so", Path("/etc/ld.so.cache")):
+    for path in (program(), f"{package_folder()}/libanyhal.so", "/etc/ld.so.cache"):
         system.append(stamp_of([path]).text)
     system += sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("LD_"))
     return "\n".join(system)

@@ -40,27 +40,27 @@ STATUSES = (
 Operand = tuple[int, tuple[int, ...], tuple[int, ...], int]
 
 
-def load(path: Path, sha256: str, instance: str, settings: Sequence[tuple[str, str]]) -> Any:
+def load(path: str, sha256: str, instance: str, settings: Sequence[tuple[str, str]]) -> Any:
     """The native instance of the chip in the file at `path`, whose bytes had that hash when it was
     trusted. Runs exactly those bytes, never a cached compilation."""
-    source = path.read_bytes()
+    source = Path(path).read_bytes()
     if sha256 and hashlib.sha256(source).hexdigest() != sha256:
         raise BackendLoadError(
             f"backend '{instance}' was not loaded from {path}: it was changed after it was found;"
             " start again",
             stage="trust",
-            path=str(path),
+            path=path,
         )
 
     def make(given: dict[str, str]) -> _Chip:
         # Standard output belongs to the program.
         with contextlib.redirect_stdout(sys.stderr):
-            return made(source, path, instance, given, sha256)
+            return made(source, Path(path), instance, given, sha256)
 
     def told(why: BaseException, otherwise: int) -> tuple[int, int, str]:
-        return said(why, otherwise, str(path))
+        return said(why, otherwise, path)
 
-    return _core.load_python(str(path), instance, list(settings), make, told)
+    return _core.load_python(path, instance, list(settings), make, told)
 
 
 def made(

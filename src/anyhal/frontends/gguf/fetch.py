@@ -89,7 +89,7 @@ def locate_model(name: str, progress: Progress | None = None) -> Path:
 
 
 def _cached(model: Model, progress: Progress) -> Path:
-    folder = cache_folder() / "models"
+    folder = Path(cache_folder(), "models")
     final = folder / Path(model.member).name
     try:
         if _is_good(final, model):
