@@ -71,8 +71,15 @@ class _Kept:
 
     def row(self, key: str) -> _Row:
         self.used[key] = None
-        packed = self.packed.get(key)
-        return marshal.loads(packed) if packed else ("", {})
+        return _row_of(self.packed.get(key))
+
+
+def _row_of(packed: bytes | None) -> _Row:
+    try:
+        stamp, answers = marshal.loads(packed or b"")
+    except (EOFError, ValueError, TypeError):  # none, or of another form
+        return "", {}
+    return (stamp, answers) if isinstance(answers, dict) else ("", {})
 
 
 _kept: _Kept | None = None
@@ -131,8 +138,8 @@ def _of_now() -> _Kept:
 def _read(path: str) -> dict[str, bytes]:
     """Packed rows by their key."""
     rows = read_kept(path, _FORM, _MOST_BYTES)
-    found: dict[str, bytes] = marshal.loads(rows) if rows else {}
-    return found
+    found = marshal.loads(rows) if rows else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _bounded(kept: _Kept) -> dict[str, bytes]:
