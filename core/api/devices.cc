@@ -246,6 +246,13 @@ ApiDevice* first_usable(const std::string& name, std::string& why, std::optional
   return nullptr;
 }
 
+// That something else was taken than what was asked for first is told once, as in Python.
+void tell_passed_over(const char* names, const std::string& taken, const std::string& why) {
+  static auto* told = new std::set<std::string>;  // under the state's lock
+  const std::string text = taken + " was selected from '" + names + "': " + why;
+  if (told->insert(text).second) warn(text);
+}
+
 }  // namespace
 
 Device& ApiDevice::opened() {
@@ -346,7 +353,10 @@ ApiDevice& find_device(const char* names) {
   std::optional<Error> refused;
   for (const std::string& part : parts) {
     std::string why;
-    if (ApiDevice* d = first_usable(part, why, refused)) return *d;
+    if (ApiDevice* d = first_usable(part, why, refused)) {
+      if (!passed.empty()) tell_passed_over(names, d->name, passed);
+      return *d;
+    }
     passed += (passed.empty() ? "" : "; ") + why;
   }
   throw Error(refused ? refused->status : ANYHAL_STATUS_NOT_FOUND,

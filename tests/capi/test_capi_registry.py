@@ -293,6 +293,20 @@ def test_the_best_by_rank_is_chosen_among_the_visible(
     assert "did you mean cpu_ref" in _select(build, play, file, "cpu_reff")[2]
 
 
+def test_a_choice_that_was_passed_over_is_told(
+    build: Build, play: Play, registry: Registry
+) -> None:
+    done = play([build("select.c"), "cpux|cpu_ref"], registry())
+    assert done.stdout.startswith("ok|none|cpu_ref:0")
+    said = (
+        "anyhal: warning: cpu_ref:0 was selected from 'cpux|cpu_ref': cpux is not in the registry"
+    )
+    assert done.stderr.count(said) == 1, done.stderr
+    assert play([build("select.c"), "cpu_ref|cpux"], registry()).stderr == ""
+    quiet = play([build("select.c"), "cpux|cpu_ref"], registry(), ANYHAL_LOG="error")
+    assert quiet.returncode == 0 and quiet.stderr == ""
+
+
 @pytest.mark.parametrize(
     "name", ["cpu:0\n", "cpu:0 ", " cpu", "cpu:00", "cpu:\u0660", "CPU:0", "cpu:", ":0"], ids=ascii
 )

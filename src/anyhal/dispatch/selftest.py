@@ -70,5 +70,5 @@ def _tested(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> 
         return str(why)
     with _lock:
         store[key] = known
-        verdicts.save(device.fingerprint, store)
+        verdicts.save(device.fingerprint, {key: known})
     return known

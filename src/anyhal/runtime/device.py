@@ -249,13 +249,26 @@ def _load_waiting(name: str | None = None) -> None:
     with _lock:
         wanted = [r for r in state.waiting if name in (None, r.name)]
         state.waiting = [r for r in state.waiting if r not in wanted]
-        wanted = [_with_hash(state, record) for record in wanted]
-        if any(record.state == UNCERTIFIED for record in wanted):
-            from anyhal.runtime.probe import meet  # most processes have none
+        try:
+            wanted = [_with_hash(state, record) for record in wanted]
+            if any(record.state == UNCERTIFIED for record in wanted):
+                from anyhal.runtime.probe import meet  # most processes have none
 
-            meet(wanted)  # all at once: those that hang do not add up
-        for record in wanted:
+                meet(wanted)  # all at once: those that hang do not add up
+        except BaseException:
+            state.waiting += wanted
+            raise
+        _load_each(state, wanted)
+
+
+def _load_each(state: _Loaded, records: list[BackendRecord]) -> None:
+    """Loads records that no longer wait. Those that an interrupt keeps from it wait again."""
+    for i, record in enumerate(records):
+        try:
             _load_found(state, record)
+        except BaseException as why:
+            state.waiting += records[i + isinstance(why, Exception) :]
+            raise
 
 
 def _load_preferred(best: DeviceFact | None) -> bool:
@@ -270,7 +283,7 @@ def _load_preferred(best: DeviceFact | None) -> bool:
             return False
         first = max(able, key=_order)
         state.waiting.remove(first)
-        _load_found(state, first)
+        _load_each(state, [first])
         return True
 
 
@@ -344,12 +357,15 @@ def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _artefact_folder(backend: str) -> str:
     """Where the core keeps what backends compile, for this user alone; "" when it cannot be."""
-    folder = settings.cache_folder() / "artefacts" / backend
+    folder = f"{settings.cache_folder()}/artefacts/{backend}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return ""
-    return "" if writable_by_others(folder) else str(folder)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        why = writable_by_others(folder)
+    except OSError as error:
+        why = f"{folder}: {(error.strerror or str(error)).lower()}"
+    if why:
+        say("info", f"what {backend} compiles is kept for this process only: {why}")
+    return "" if why else folder
 
 
 def _fact(

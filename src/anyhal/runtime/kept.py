@@ -57,8 +57,8 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         "discovery",
-        "discovery.json",
-        r"discovery\.json",
+        "discovery.bin",
+        r"discovery\.bin",
         "what was found and checked of backends",
         "read from the backends' folders again",
         unfinished=r"discovery\.\d+\.part",
@@ -129,7 +129,7 @@ def part(name: str) -> Part:
 
 def content(row: Part) -> Content:
     """What is there now. A part that cannot be read says so in its notes."""
-    found = Content(row, settings.cache_folder() / row.place)
+    found = Content(row, Path(settings.cache_folder(), row.place))
     for name, _, info in _files(row, found):
         found.files.append(name)
         found.nbytes += info.st_size
@@ -138,7 +138,7 @@ def content(row: Part) -> Content:
 
 def clear(row: Part) -> tuple[int, int, list[str]]:
     """Empties the part: (files removed, their bytes, sentences on what could not be removed)."""
-    found = Content(row, settings.cache_folder() / row.place)
+    found = Content(row, Path(settings.cache_folder(), row.place))
     failures: list[str] = []
     removed = nbytes = 0
     with _locked(row, found.path) as free:

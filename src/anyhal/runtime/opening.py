@@ -38,7 +38,7 @@ def open_backend(
 ) -> tuple[Any, list[dict[str, Any]]]:
     """The instance, and the rows of the devices it lists. Raises BackendLoadError; what happened
     is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
-    library = str(record.library)
+    library = record.library
     before = _core.mapped_libraries()
     shared = share_vendor(record, given, before)
     if isinstance(shared, Stop):
@@ -78,7 +78,7 @@ def open_backend(
 
 def _instance(record: BackendRecord, name: str, given: Mapping[str, str], first: Any) -> Any:
     """A library's, or that of a chip in Python."""
-    assert record.manifest is not None and record.library is not None
+    assert record.manifest is not None
     settings = list(given.items())
     if record.state == UNCERTIFIED:
         from anyhal.runtime.probe import first_contact  # most processes meet no stranger
@@ -88,7 +88,7 @@ def _instance(record: BackendRecord, name: str, given: Mapping[str, str], first:
         from anyhal.sdk.chip import load  # only those who have such a chip need it
 
         return load(record.library, record.sha256, name, settings)
-    return _core.load(str(record.library), record.sha256, name, settings, first)
+    return _core.load(record.library, record.sha256, name, settings, first)
 
 
 def gate(state: str, library: str) -> Stage:
@@ -105,9 +105,7 @@ def refused(record: BackendRecord, instance: str, sentence: str, stages: Stages)
     row = stages.first_failure
     assert row is not None
     absent = row.status == ABSENT
-    return RefusedBackend(
-        instance, str(record.path), row.stage, sentence, absent, row.code, row.hint
-    )
+    return RefusedBackend(instance, record.path, row.stage, sentence, absent, row.code, row.hint)
 
 
 def load_error(sentence: str, stages: Stages) -> BackendLoadError:

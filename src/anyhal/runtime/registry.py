@@ -37,7 +37,7 @@ FILE_NAME = "registry.tsv"
 
 def default_path() -> Path:
     """Where a C program looks: ANYHAL_REGISTRY, else the cache folder."""
-    return settings.REGISTRY.read() or settings.cache_folder() / FILE_NAME
+    return Path(settings.REGISTRY.read() or f"{settings.cache_folder()}/{FILE_NAME}")
 
 
 def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ()) -> str:
@@ -66,9 +66,9 @@ def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ())
     return "\n".join([*lines, _line("end", count), ""])
 
 
-def _is_utf8(path: Path | None) -> bool:
+def _is_utf8(path: str) -> bool:
     try:
-        str(path).encode("utf-8")
+        path.encode("utf-8")
     except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
         return False
     return True

@@ -149,7 +149,8 @@ class Stages(Sequence[Stage]):
     """
 
     def __init__(self, rows: Iterable[Stage] = ()) -> None:
-        self._rows: dict[str, Stage] = {}  # by stage; the last one added is the last
+        # By stage; the last one added is the last. What passed is its fields: few are looked at.
+        self._rows: dict[str, Stage | tuple[str, ...]] = {}
         self._first: Stage | None = None
         for row in rows:
             self.add(row)
@@ -165,7 +166,11 @@ class Stages(Sequence[Stage]):
             self._first = row if row.stopped else None
 
     def passed(self, stage: str, file: str, detail: str = "") -> None:
-        self.add(Stage(stage, OK, file, detail=detail))
+        fields = (stage, OK, file, "", detail)
+        if self._first is not None or stage in self._rows:
+            self.add(Stage(*fields))
+        else:
+            self._rows[stage] = fields
 
     def passed_before(self, stage: str, file: str) -> None:
         """Every stage from "open" to the one before `stage` passed."""
@@ -179,7 +184,7 @@ class Stages(Sequence[Stage]):
 
     @property
     def rows(self) -> tuple[Stage, ...]:
-        known = self._rows
+        known = {k: v if isinstance(v, Stage) else Stage(*v) for k, v in self._rows.items()}
         rest = SKIPPED if self._first is not None else WAITING
         file = next(reversed(known.values())).file if known else ""
         return tuple(known.get(name) or Stage(name, rest, file) for name in STAGES)
