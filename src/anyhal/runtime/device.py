@@ -18,7 +18,6 @@ import time
 from _thread import RLock, allocate_lock
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from anyhal import _core, settings
@@ -451,7 +450,7 @@ def another_build(name: str, library: str, sha256: str, instance: str) -> list[D
                 f"loading another build of {name!r}: no such backend runs here; see anyhal devices"
             )
         stages = Stages(row for row in record.stages if row.status == "ok")
-        other = replace(record, library=Path(library), sha256=sha256, stages=stages)
+        other = replace(record, library=library, sha256=sha256, stages=stages)
         return _load(state, other, instance, {})
 
 
