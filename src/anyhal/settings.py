@@ -263,6 +263,27 @@ LOG: Setting[str] = Setting(
     "write one of " + ", ".join(LOG_LEVELS),
 )
 
+SMOKE: Setting[bool] = Setting(
+    "ANYHAL_SMOKE",
+    "yes/no",
+    True,
+    "yes",
+    "Whether the smoke set runs, for some seconds, when a certified backend meets a driver that its"
+    " certificate does not cover. `0`: such a device is used only when it is named.",
+    _flag,
+    "write 1 or 0",
+)
+TRUST: Setting[Path | None] = Setting(
+    "ANYHAL_TRUST",
+    "folder",
+    None,
+    "$XDG_CONFIG_HOME/anyhal, else ~/.config/anyhal",
+    "Where certificates, trusted keys, revocations and the signing key are; absolute. Not believed"
+    " where others can write.",
+    _absolute,
+    "write an absolute folder, such as /etc/anyhal/trust",
+)
+
 TABLE: tuple[Setting[object], ...] = (
     BACKEND_PATH,
     CACHE,
@@ -274,7 +295,9 @@ TABLE: tuple[Setting[object], ...] = (
     PROBE,
     PROBE_SECONDS,
     REGISTRY,
+    SMOKE,
     THREADS,
+    TRUST,
     VISIBLE_DEVICES,
 )
 _BY_NAME = {row.name: row for row in TABLE}
@@ -291,13 +314,24 @@ def setting(name: str) -> Setting[object]:
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     """Where things that can be made again are kept. Not created here."""
-    given = CACHE.read(environ)
+    return _home_folder(CACHE, "XDG_CACHE_HOME", ".cache", environ)
+
+
+def trust_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where certificates and keys are, which cannot be made again. Not created here."""
+    return _home_folder(TRUST, "XDG_CONFIG_HOME", ".config", environ)
+
+
+def _home_folder(
+    row: Setting[Path | None], variable: str, below_home: str, environ: Mapping[str, str] | None
+) -> Path:
+    given = row.read(environ)
     if given is not None:
         return given
     if environ is None and not environment_is_trusted():  # HOME is the user's to choose
-        return Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".cache" / "anyhal"
-    home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "anyhal"
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir) / below_home / "anyhal"
+    home = (os.environ if environ is None else environ).get(variable, "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / below_home) / "anyhal"
 
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
