@@ -27,6 +27,7 @@ __all__ = ["main"]
 COMMANDS = (
     "backend",
     "cache",
+    "certificate",
     "check-backend",
     "config",
     "devices",
