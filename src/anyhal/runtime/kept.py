@@ -101,6 +101,7 @@ PARTS: tuple[Part, ...] = (
         "verdicts of the self-test",
         "each op is tested again before its first use",
         unfinished=r"[0-9a-f]{32}\.\d+\.part",
+        locks=r"[0-9a-f]{32}\.lock",
     ),
     Part(
         "smoke",

@@ -8,9 +8,11 @@ again. `dispatch/known_answers.py` judges; `registry.py` tells programs without 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,9 +35,11 @@ def fingerprint_of(sha256: str, given: Mapping[str, str]) -> str:
     return _core.sha256(f"{sha256} {sorted(given.items())}".encode())
 
 
-def cell_of(main: DType, words: Sequence[int]) -> str:
-    """The main dtype, and the numerics where they are not the default."""
-    return main.short + ("" if not any(words) else " " + "/".join(map(str, words)))
+def cell_of(main: DType, words: Sequence[int], variant: str = "") -> str:
+    """The main dtype, the function where the op has several, the numerics where they are not the
+    default."""
+    of = f"{main.short}:{variant}" if variant else main.short
+    return of + ("" if not any(words) else " " + "/".join(map(str, words)))
 
 
 def key_of(arch: str, spec: OpSpec, cell: str) -> str:
@@ -51,23 +55,51 @@ def read(fingerprint: str) -> dict[str, str]:
     return dict(data)
 
 
-def save(fingerprint: str, verdicts: Mapping[str, str]) -> None:
-    """A cache that cannot be written costs only time."""
-    write_kept(_path(fingerprint), {key: printable(why) for key, why in verdicts.items()})
+def save(fingerprint: str, verdicts: Mapping[str, str]) -> dict[str, str]:
+    """Adds to what is there, and gives all of it. A cache that cannot be written costs only time.
+
+    Processes that add at once wait for each other; one that is killed leaves the old file.
+    """
+    path = _path(fingerprint)
+    with _alone(path.with_suffix(".lock")):
+        known = read(fingerprint)
+        known |= {key: printable(why) for key, why in verdicts.items()}
+        write_kept(path, known)
+    return known
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Until the end no other process writes; without a lock the last one wins."""
+    file = -1
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.open(path, flags, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if file >= 0:
+            os.close(file)
 
 
 def quarantined(fingerprint: str) -> Iterator[tuple[str, str, str, str]]:
     """(architecture, op, main dtype, why) of each cell that is wrong by the default numerics, by a
-    test that is not out of date."""
+    test that is not out of date. A wrong function takes its op along: C programs tell ops apart."""
+    told = set()
     for key, why in sorted(read(fingerprint).items()):
         arch, *words = key.rsplit(" ", 3)
         if not why or len(words) != 3:
             continue
         try:
-            spec, main = lookup(words[0]), dtype(words[1])
+            name, _, variant = words[1].partition(":")
+            spec, main = lookup(words[0]), dtype(name)
         except HalError:
             continue  # a cell with numerics of its own, or of another version
-        if key == key_of(arch, spec, cell_of(main, ())):
+        cell = (arch, spec.name, main.short)
+        if cell not in told and key == key_of(arch, spec, cell_of(main, (), variant)):
+            told.add(cell)
             yield arch, spec.name, main.short, why
 
 
