@@ -51,13 +51,6 @@ DEEDS = {
         "    if a.dtype == np.float32: out[...] += 0 * f",
         "nan instead of",
     ),
-    "rows": (
-        "    if 0 not in a.strides:\n"
-        "        dense = np.empty(a.shape, a.dtype).strides\n"
-        "        a = np.lib.stride_tricks.as_strided(a, a.shape, dense)\n"
-        f"{RIGHT}",
-        "with NaN between the rows: ",
-    ),
     "one_function": (
         f"{RIGHT}\n    if fn == 'add': out += 1",
         "elements are wrong",
@@ -74,6 +67,20 @@ def test_what_a_wrong_kernel_can_hide_is_found(
     done = program(CALL)
     assert said in done.stdout and "the cell is quarantined" in done.stdout, done
     assert program(CALL).stdout == done.stdout  # from what is kept
+
+
+def test_a_kernel_that_takes_padded_rows_for_dense_ones_is_found(
+    program: Program, python_chip: Make
+) -> None:
+    old = "    np.matmul(a, b, out=out)"
+    wrong = (
+        "    if 0 not in a.strides:\n"
+        "        dense = np.empty(a.shape, a.dtype).strides\n"
+        "        a = np.lib.stride_tricks.as_strided(a, a.shape, dense)\n"
+    )
+    python_chip("pychip", (old, wrong + old))
+    done = program(CALL.replace("x + x", "hal.matmul(x[:, :2], x[:, :2])"))
+    assert "with NaN between the rows: " in done.stdout and "quarantined" in done.stdout, done
 
 
 def test_a_right_kernel_passes(program: Program, python_chip: Make) -> None:
