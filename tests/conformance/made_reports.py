@@ -14,6 +14,7 @@ from anyhal.conformance.required import floor_of, required
 from anyhal.runtime.discovery import hash_of, package_folder
 from other_build import copy_as_other_build
 
+
 def case(op: str, number: int, outcome: str = "pass", **more: Any) -> dict[str, Any]:
     made = {"id": f"numerics/{op}/exact/f32/{number}", "group": "numerics", "op": op}
     made |= {"dtype": "f32", "outcome": outcome, "code": "", "reason": "", "seconds": 0.01}

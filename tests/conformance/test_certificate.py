@@ -124,9 +124,7 @@ def test_the_range_of_drivers_grows_with_each_run() -> None:
         ({"cases": None, "outcomes": {}}, "no report of the suite"),
     ],
 )
-def test_a_report_that_earns_none_gets_none(
-    folder: Path, change: dict[str, Any], why: str
-) -> None:
+def test_a_report_that_earns_none_gets_none(folder: Path, change: dict[str, Any], why: str) -> None:
     made = report(LIBRARY)
     if "cases" in change and change["cases"]:
         made = report(LIBRARY, cases=change["cases"])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from anyhal.runtime.certified import Certificate
 
 ACTIONS = ("show", "verify", "revoke", "trust")
+_HOLDS = {"code": "", "why": ""}
 
 
 def certificate(
@@ -143,7 +144,7 @@ def _root_of(one: Any) -> str:
 def _documents(found: Sequence[Certificate], said: Sequence[Any]) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
-    rows = [asdict(one) | _standing(one) for one in found]  # type: ignore[call-overload]
+    rows = [asdict(one) | _standing(one) for one in found]
     for row, statement in zip(rows, said, strict=False):
         row["statement"] = statement
     return rows
@@ -234,18 +235,18 @@ def _verify(
                 f"verifying {file}: {library}: {(why.strerror or str(why)).lower()}; name the"
                 " library"
             ) from None
-    rows = []
-    for one, signed in zip(found, envelopes, strict=True):
-        code, why = _standing(one).values()
-        if not code and sha256 and one.library != sha256:
-            code, why = "hash_mismatch", f"it is for library {one.library[:16]}, not {sha256[:16]}"
-        if not code and report is not None:
-            code, why = _of_report(signed, report)
-        if not code and case is not None:
-            code, why = _of_case(signed, Path(case))
-        rows.append({"certificate": one.digest, "library": one.library, "arch": one.arch}
-                    | {"until": one.until, "key": one.key, "key_name": one.key_name}
-                    | {"code": code, "why": why})  # fmt: skip
+    rows = [
+        {
+            "certificate": one.digest,
+            "library": one.library,
+            "arch": one.arch,
+            "until": one.until,
+            "key": one.key,
+            "key_name": one.key_name,
+            **_judged(one, signed, sha256, report, case),
+        }
+        for one, signed in zip(found, envelopes, strict=True)
+    ]
     # Of a file with those of several chips or libraries, one that fits is what was asked for.
     good = any(not row["code"] for row in rows)
     if as_json:
@@ -256,36 +257,53 @@ def _verify(
     console = Console(soft_wrap=True)
     for row in rows:
         by = row["key_name"] or row["key"][:16]
-        said = f"does not hold: {row['why']} ({row['code']})" if row["code"] else (
-            f"holds: signed by {by}, for library {row['library'][:16]} on {row['arch'] or 'any'},"
-            f" until {row['until']}"
-        )  # fmt: skip
+        where = f"for library {row['library'][:16]} on {row['arch'] or 'any device'}"
+        said = f"holds: signed by {by}, {where}, until {row['until']}"
+        if row["code"]:
+            said = f"does not hold: {row['why']} ({row['code']})"
         console.print(escape(f"{row['certificate'][:16]} {said}"), highlight=False)
     return 0 if good else 1
 
 
-def _of_report(signed: Any, report: Path) -> tuple[str, str]:
+def _judged(
+    one: Certificate, signed: Any, sha256: str, report: Path | None, case: str | None
+) -> dict[str, str]:
+    """Code and sentence of the first thing that is not as it must be."""
+    found = _standing(one)
+    if not found["code"] and sha256 and one.library != sha256:
+        said = f"it is for library {one.library[:16]}, not {sha256[:16]}"
+        return {"code": "hash_mismatch", "why": said}
+    if not found["code"] and report is not None:
+        found = _of_report(signed, report)
+    if not found["code"] and case is not None:
+        found = _of_case(signed, Path(case))
+    return found
+
+
+def _of_report(signed: Any, report: Path) -> dict[str, str]:
     from anyhal.conformance.certificates import merkle
 
     if merkle.root(_cases(report)) == _root_of(signed):
-        return "", ""
-    return "other_report", f"the cases of {report} are not those that it was made from"
+        return _HOLDS
+    said = f"the cases of {report} are not those that it was made from"
+    return {"code": "other_report", "why": said}
 
 
-def _of_case(signed: Any, file: Path) -> tuple[str, str]:
+def _of_case(signed: Any, file: Path) -> dict[str, str]:
     from anyhal.conformance.certificates import merkle
 
     proof = _json_of(file, "proof")
     try:
         if merkle.holds(proof, _root_of(signed)):
-            return "", ""
+            return _HOLDS
         case = proof["record"]["id"]
     except (LookupError, TypeError, ValueError, AttributeError) as why:
         raise InvalidArgumentError(
             f"reading the proof {file}: it is none ({type(why).__name__}: {why}); make one with"
             " `anyhal certificate show --report REPORT --case ID`"
         ) from None
-    return "other_case", f"{case} is not a case that it was made from, as it stands there"
+    said = f"{case} is not a case that it was made from, as it stands there"
+    return {"code": "other_case", "why": said}
 
 
 def _cases(report: Path) -> list[dict[str, Any]]:

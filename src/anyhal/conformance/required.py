@@ -74,7 +74,10 @@ def perf_tier(report: Mapping[str, Any]) -> str:
         return "none"
     rule = rules()["supported"]
     asked = [s for name, s in scores.items() if _op(name) in required("supported")]
-    if _mean(list(scores.values())) < rule["geometric_mean"] or min(asked, default=0) < rule["least"]:
+    if (
+        _mean(list(scores.values())) < rule["geometric_mean"]
+        or min(asked, default=0) < rule["least"]
+    ):
         return "none"
     return "recommended" if _is_recommended(report, scores) else "supported"
 

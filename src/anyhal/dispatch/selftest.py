@@ -1,8 +1,8 @@
 """Known answers before first use: an op × dtype on a device must give its op file's answers.
 SPDX-License-Identifier: Apache-2.0
 
-The cell (library, device, op or function, main dtype) is the unit of trust: a wrong answer quarantines the
-cell, not the backend. Verdicts are kept on disk by the library's hash and the op file's, so that a
+The cell (library, device, op or function, main dtype) is the unit of trust: a wrong answer
+quarantines the cell, not the backend. Verdicts are kept on disk by the library's hash and the op file's, so that a
 cell is tested once per machine. No answer at all is kept for the process only; a lost device and
 memory that ran out say nothing of the cell and go to the caller. Test equipment is tested only when
 its settings ask for it, since its calls are counted.
@@ -58,9 +58,7 @@ def cell_refusal(
     return known
 
 
-def _tested(
-    device: Device, spec: OpSpec, main: DType, words: Sequence[int], variant: str
-) -> str:
+def _tested(device: Device, spec: OpSpec, main: DType, words: Sequence[int], variant: str) -> str:
     """The verdict that is kept on disk, else a new one."""
     key = verdicts.key_of(device.fact.arch, spec, verdicts.cell_of(main, words, variant))
     with _lock:

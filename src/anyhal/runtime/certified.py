@@ -194,9 +194,7 @@ def standing(
     return Standing(SELF_TESTED if trusted else UNCERTIFIED, code, why, HINTS[code], one)
 
 
-NOBODY = Standing(
-    UNCERTIFIED, "uncertified", "nobody vouches for it", "certify it: anyhal certify"
-)
+NOBODY = Standing(UNCERTIFIED, "uncertified", "nobody vouches for it", "certify it: anyhal certify")
 
 
 def _misfit(

@@ -46,7 +46,7 @@ CODES = {
     "cut_off": "the library's file is shorter than its own table of contents says",
     # trust
     "duplicate": "the same library, by path, file or build id, was found before",
-    "hash_mismatch": "the library is not, byte by byte, what was built, certified or looked at before",
+    "hash_mismatch": "the library is not, byte by byte, what was built, certified or first seen",
     "symbols": "the library does not export exactly the one symbol of the contract",
     # dependencies
     "hardware_absent": "the hardware that the manifest asks for is not on this machine",

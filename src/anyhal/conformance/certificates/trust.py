@@ -118,7 +118,9 @@ def distrust(name: str) -> None:
         raise NotFoundError(f"removing a key: {name!r} is no trusted key; known: {known}") from None
     except OSError as why:
         reason = (why.strerror or str(why)).lower()
-        raise InvalidArgumentError(f"removing the key {name!r}: {reason}; check the folder") from None
+        raise InvalidArgumentError(
+            f"removing the key {name!r}: {reason}; check the folder"
+        ) from None
 
 
 def _key_file(name: str) -> Path:
@@ -197,4 +199,3 @@ def _write(place: Path, name: str, data: bytes) -> Path:
             f" another folder in {settings.TRUST.name}"
         ) from None
     return place / name
-

@@ -21,7 +21,7 @@ from anyhal.runtime.certified import Certificate
 
 def rows(path: Path) -> list[dict[str, Any]]:
     """Each certificate in the file as plain data, for the cache."""
-    return [asdict(one) for one in certificates(path)]  # type: ignore[call-overload]
+    return [asdict(one) for one in certificates(path)]
 
 
 def certificates(path: Path) -> list[Certificate]:
