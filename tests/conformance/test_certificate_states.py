@@ -88,6 +88,9 @@ def test_the_state_is_in_every_report(user: Path, library: Path) -> None:
     assert mine["state"] == "certified" and mine["stages"][-1]["status"] == "ok"
     registry = Path(anyhal(user, "devices", "--write-registry").stdout.strip()).read_text()
     assert "backend\tchip\t0.3\tcertified\t" in registry
+    (one,) = verify.certificates(trust.issued()[0])
+    arch = os.uname().machine
+    assert f"x-certified\t{one.expires}\tuncertified\t{arch}\t\t\n" in registry
 
 
 def _json(done: Any) -> Any:

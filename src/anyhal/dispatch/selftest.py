@@ -2,10 +2,10 @@
 SPDX-License-Identifier: Apache-2.0
 
 The cell (library, device, op or function, main dtype) is the unit of trust: a wrong answer
-quarantines the cell, not the backend. Verdicts are kept on disk by the library's hash and the op file's, so that a
-cell is tested once per machine. No answer at all is kept for the process only; a lost device and
-memory that ran out say nothing of the cell and go to the caller. Test equipment is tested only when
-its settings ask for it, since its calls are counted.
+quarantines the cell, not the backend. Verdicts are kept on disk by the library's hash and the op
+file's, so that a cell is tested once per machine. No answer at all is kept for the process only; a
+lost device and memory that ran out say nothing of the cell and go to the caller. Test equipment is
+tested only when its settings ask for it, since its calls are counted.
 """
 
 from __future__ import annotations

@@ -194,6 +194,12 @@ def standing(
     return Standing(SELF_TESTED if trusted else UNCERTIFIED, code, why, HINTS[code], one)
 
 
+def held(certificates: Iterable[Certificate]) -> list[Certificate]:
+    """Those that hold now, leaving devices aside."""
+    now = time.time()
+    return [one for one in certificates if not one.code and one.expires > now]
+
+
 NOBODY = Standing(UNCERTIFIED, "uncertified", "nobody vouches for it", "certify it: anyhal certify")
 
 

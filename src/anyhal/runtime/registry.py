@@ -8,10 +8,12 @@ line that starts with # is a comment.
     backend  NAME  ABI  STATE  ALLOWED  RANK  SHA256  PATH
     setting  NAME  VALUE                                        of the backend above
     x-first  PATH                                               to open before the backend above
+    x-certified  UNTIL  OTHERWISE  ARCH  LEAST  MOST            of the backend above
     quarantine  ARCH  OP  DTYPE  WHY                            a cell of the backend above
     end  COUNT                                                  of backends: nothing was cut off
 
-ALLOWED is yes when the backend may be chosen unnamed though its state would not allow that. A cell
+A certified backend is that until UNTIL (seconds since 1970), on devices of ARCH whose driver is one
+of LEAST and MOST or a version between them, and OTHERWISE elsewhere and afterwards. ALLOWED is yes when the backend may be chosen unnamed though its state would not allow that. A cell
 in quarantine gave wrong answers in the self-test; cells that were not tested yet are not there. The
 reader is core/api/registry.cc, which trusts the file only where nobody else can write it. It skips
 fields behind those it knows and lines whose word begins with x-; what a reader must not miss gets
@@ -27,6 +29,7 @@ from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.runtime.certified import CERTIFIED, SELF_TESTED, UNCERTIFIED, held
 from anyhal.runtime.discovery import BackendRecord, discover
 from anyhal.runtime.manifest import CONTRACT
 from anyhal.runtime.verdicts import fingerprint_of, quarantined
@@ -61,6 +64,9 @@ def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ())
         lines.append(_line("backend", *known, record.sha256, record.library))
         lines += [_line("setting", name, value) for name, value in record.settings]
         lines += [_line("x-first", path) for path in record.first]
+        for one in held(record.certificates) if record.state == CERTIFIED else ():
+            otherwise = SELF_TESTED if record.built else UNCERTIFIED
+            lines.append(_line("x-certified", one.expires, otherwise, one.arch, *one.drivers))
         wrong = quarantined(fingerprint_of(record.sha256, dict(record.settings)))
         lines += [_line("quarantine", *cell) for cell in wrong]
     return "\n".join([*lines, _line("end", count), ""])
