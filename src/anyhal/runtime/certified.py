@@ -89,8 +89,12 @@ HINTS = {
 class Known:
     """One look at this user's certificates and trust, made when it is first needed."""
 
-    def __init__(self) -> None:
-        self.folder = settings.trust_folder()
+    def __init__(self, folder: Path | None = None) -> None:
+        self._given = folder
+
+    @cached_property
+    def folder(self) -> Path:
+        return settings.trust_folder() if self._given is None else self._given
 
     @cached_property
     def issued(self) -> dict[str, list[str]]:

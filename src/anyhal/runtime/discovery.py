@@ -102,6 +102,7 @@ def discover(
     test_script: str | None = None,
     asked: Iterable[str] = (),
     hash_all: bool = True,
+    known: Known | None = None,
 ) -> Discovery:
     """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`.
 
@@ -119,7 +120,7 @@ def discover(
     seen_files: dict[object, Path] = {}
     seen_names: dict[str, Path] = {}
     known_hashes = build_hashes() if hashes is None else hashes
-    rights, known = Rights(), Known()
+    rights, known = Rights(), Known() if known is None else known
     for root in list(default_roots()) if roots is None else list(roots):
         searched.append(f"{root.path} ({root.origin})")
         folders, problems = _backend_folders(root)
@@ -448,15 +449,15 @@ class _Walk:
             return None
         self.sha256 = self.sha256 or hash_of_file(library)  # who opens it compares
         shipped = self.known.of(files)
+        found = (*shipped, *self.known.of(self.known.issued.get(self.sha256, ())))
         others = {c.library for c in shipped} - {"", self.sha256}
-        if others and not any(c.library == self.sha256 for c in shipped):
+        if others and not any(c.library == self.sha256 for c in found):
             reason = (
                 f"its hash {self.sha256[:16]} is not the {others.pop()[:16]} of the certificate"
                 " beside it: it was changed"
             )
             hint = f"install the backend again, or take {BESIDE} away and certify it"
             return Stop("hash_mismatch", str(library), reason, hint)
-        found = (*shipped, *self.known.of(self.known.issued.get(self.sha256, ())))
         self.certificates = tuple(c for c in found if c.library in ("", self.sha256))
         self.state = standing(self.certificates, self.built).state
         return None
