@@ -312,6 +312,41 @@ def test_processes_that_need_a_key_at_once_get_the_same(tmp_path: Path, folder: 
     assert ids == {keys.key_id(keys.own(folder).public_key())}
 
 
+def test_certificates_made_at_once_are_whole_or_not_there(tmp_path: Path, folder: Path) -> None:
+    """Also those of processes that are killed in the middle."""
+    code = (
+        "import sys\nsys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\n"
+        "from made_reports import report\nfrom anyhal.conformance import certificates\n"
+        "print('ready', flush=True)\nsys.stdin.read(1)\n"
+        "for n in range(8):\n"
+        "    certificates.issue(report(Path(sys.argv[2]),"
+        " platform={'arch': f'{sys.argv[3]} {n}', 'driver': ''}))\n"
+    )
+    keys.own(trust.folder())
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(Path(__file__).parent), str(LIBRARY), str(n)],
+            env=environment(tmp_path),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for n in range(4)
+    ]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"x")
+        process.stdin.flush()
+    time.sleep(0.03)
+    processes[0].send_signal(signal.SIGKILL)
+    for process in processes:
+        process.communicate(timeout=60)
+    found = [only(path) for path in trust.issued()]
+    assert all(one.code == "" for one in found)
+    assert {one.arch for one in found} >= {f"{p} {n}" for p in (1, 2, 3) for n in range(8)}
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [

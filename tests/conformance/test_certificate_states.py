@@ -245,7 +245,7 @@ def marked(user: Path) -> Iterator[Path]:
     yield library
 
 
-def test_plg_01_a_tampered_librarys_constructor_does_not_run(user: Path, marked: Path) -> None:
+def test_a_tampered_librarys_constructor_does_not_run(user: Path, marked: Path) -> None:
     mark = user / "mark"
     code = (
         "import anyhal as hal\ntry:\n    print(hal.device('chip').fact.state)\n"
@@ -281,7 +281,9 @@ def test_a_library_changed_between_discovery_and_opening_is_refused(
     assert done.stdout == "hash_mismatch\n" and not mark.exists(), done
 
 
-def test_another_library_of_its_vendor_is_not_the_certified_one(user: Path, library: Path) -> None:
+def test_plg_01_another_library_of_its_vendor_is_not_the_certified_one(
+    user: Path, library: Path
+) -> None:
     """What it was certified with is compared as well, by hash."""
     import ctypes.util
 
@@ -309,7 +311,9 @@ FAILS = (
 )
 
 
-def test_outside_of_its_drivers_the_smoke_set_decides_once(user: Path, library: Path) -> None:
+def test_plg_08_outside_of_its_drivers_the_smoke_set_decides_once(
+    user: Path, library: Path
+) -> None:
     _driver_range(user, library, None)  # type: ignore[arg-type]
     log = user / "log"
     code = SUITE.format(log=str(log), does=PASSES) + SHOW

@@ -142,3 +142,30 @@ def test_processes_that_add_verdicts_at_once_lose_none(tmp_path: Path) -> None:
     for n in (2, 3, 4):
         mine = {key: why for key, why in found.items() if key.startswith(f"{n} ")}
         assert mine == {f"{n} cell {i}": "wrong" if i % 2 else "" for i in range(40)}
+
+
+# What one step of a language model asks for.
+CELLS = [
+    *(("quant_matmul", ""), ("matmul", ""), ("attention", ""), ("rms_norm", ""), ("rope", "")),
+    *(("embedding", ""), ("cache_append", ""), ("softmax", ""), ("argmax", ""), ("copy", "")),
+    *(("binary", "add"), ("binary", "multiply"), ("unary", "silu"), ("cast", "")),
+    *(("reduce", "sum"), ("gather", ""), ("where", ""), ("fill", "")),
+]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu_ref"])
+def test_the_cells_of_a_language_model_take_under_a_second(device: str) -> None:
+    """Of this process's processor time, so that a busy machine changes little."""
+    import anyhal as hal
+    from anyhal.dispatch import known_answers
+    from anyhal.dtypes import dtype
+    from anyhal.ops import BY_NAME
+
+    chosen = hal.device(device)
+    hal.zeros(1, device=chosen)
+    began = time.process_time()
+    for op, function in CELLS:
+        assert (
+            known_answers.run(chosen, BY_NAME[op], dtype("f32"), (0, 0, 0, 0), function) == ""
+        ), op
+    assert time.process_time() - began < 1

@@ -132,7 +132,8 @@ def who_ran_what(outcome: Outcome) -> None:
 def routes_by_op(outcome: Outcome) -> None:
     """Every route of the run, slowest first, on stderr."""
     table = Table(title=escape(f"routes on {outcome.device}"), title_justify="left", **_PLAIN)
-    for heading in ("op", "device", "state", "numerics", "decomposed"):
+    table.add_column("op", no_wrap=True)
+    for heading in ("device", "state", "numerics", "decomposed"):
         table.add_column(heading, overflow="fold")
     for heading in ("calls", "time ms", "µs per call"):
         table.add_column(heading, justify="right", overflow="fold")
