@@ -59,7 +59,7 @@ def only(path: Path) -> Any:
 
 
 def test_a_certificate_is_a_signed_in_toto_statement(folder: Path) -> None:
-    made = report(LIBRARY, dependencies=[{"file": "libx.so.1", "sha256": "3" * 64}])
+    made = report(LIBRARY, dependencies=[{"file": "/opt/v/libx.so.1", "sha256": "3" * 64}])
     path = certificates.issue(made)
     assert path.parent == folder / "issued" and path.name.startswith(made["library_sha256"])
     document = json.loads(path.read_text())

@@ -165,7 +165,7 @@ def test_the_cells_of_a_language_model_take_under_a_second(device: str) -> None:
     hal.zeros(1, device=chosen)
     began = time.process_time()
     for op, function in CELLS:
-        assert (
-            known_answers.run(chosen, BY_NAME[op], dtype("f32"), (0, 0, 0, 0), function) == ""
-        ), op
+        assert known_answers.run(chosen, BY_NAME[op], dtype("f32"), (0, 0, 0, 0), function) == "", (
+            op
+        )
     assert time.process_time() - began < 1

@@ -145,10 +145,45 @@ def judge(
 ) -> str | None:
     """None: the backend does not claim this form of the op, which is no wrong answer."""
     places = places or _Places(device)
+    inputs, outs, wanted = _laid_out(spec, sample, places)
+    call = _call(device, spec, sample, words, inputs, outs, wanted)
+    try:
+        try:
+            plan = _core.prepare(*call) if _core.query(*call)["support"] else None
+        except UnsupportedError:  # what only prepare knows
+            plan = None
+        if plan is None:
+            return None
+        known = f"known answers of {spec.name}"
+        plan.describe(spec.name, call[-1], device.fact.state, known, False, 0, True, KNOWN_ANSWERS)
+        plan.run([*inputs, *outs], queue._native)
+        found = [None if out is None else arrays.numpy(out) for out in outs]
+        wrong = _wrong(device, spec, sample, wanted, found, words) or places.disturbed()
+        if wrong or not places.again:
+            return wrong
+        sample = _other_values(sample)
+        inputs, outs, _ = _laid_out(spec, sample, places)
+        plan.run([*inputs, *outs], queue._native)
+        found = [None if out is None else arrays.numpy(out) for out in outs]
+    except (OutOfMemoryError, DeviceLostError):
+        raise  # says nothing about answers, and the verdict is kept for ever
+    except HalError as why:
+        raise NoAnswerError(str(why)) from why
+    wrong = _wrong(device, spec, sample, wanted, found, words) or places.disturbed()
+    return f"in its second call: {wrong}" if wrong else ""
+
+
+_Wanted = tuple[TensorSpec | None, ...]
+
+
+def _laid_out(
+    spec: OpSpec, sample: Sample, places: _Places
+) -> tuple[list[Any], list[Any], _Wanted]:
+    """Inputs and outputs on the device, and what the outputs must be."""
     attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
     inputs = [None if x is None else places.put(x) for x in sample.inputs]
     specs = [None if a is None else arrays.spec_of(a) for a in inputs]
-    wanted: tuple[TensorSpec | None, ...]
+    wanted: _Wanted
     if spec.shape_from_out:
         first = TensorSpec.dense(specs[0].dtype, sample.out_shape or ())  # type: ignore[union-attr]
         wanted = (first,)
@@ -159,44 +194,32 @@ def judge(
         None if w is None else inputs[i] if in_place else places.room(w)
         for i, w in enumerate(wanted)
     ]
+    return inputs, outs, wanted
+
+
+def _call(
+    device: Device,
+    spec: OpSpec,
+    sample: Sample,
+    words: Sequence[int],
+    inputs: Sequence[Any],
+    outs: Sequence[Any],
+    wanted: _Wanted,
+) -> Any:
+    """The call in the contract's form."""
+    attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+    specs = [None if a is None else arrays.spec_of(a) for a in inputs]
     views, lowered, targets = spec.lower_outs(specs, attrs, wanted)
     operands = [_operand(a, v) for a, v in zip(inputs, views, strict=True)]
     for i, (out, target) in enumerate(zip(outs, targets, strict=True)):
         operand = _operand(out, target)
+        in_place = spec.aliasing == "required"
         operands.append((*operand[:5], i + 1, *operand[6:]) if in_place else operand)
     called, record = spec.called(sample.attrs), pack(spec, lowered)
-    call: Any = (
+    return (
         *(device.native, spec.id, len(inputs), operands),
         *(record, list(words), called),
     )
-    try:
-        try:
-            plan = _core.prepare(*call) if _core.query(*call)["support"] else None
-        except UnsupportedError:  # what only prepare knows
-            plan = None
-        if plan is None:
-            return None
-        known = f"known answers of {spec.name}"
-        plan.describe(spec.name, called, device.fact.state, known, False, 0, True, KNOWN_ANSWERS)
-        plan.run([*inputs, *outs], queue._native)
-        found = [None if out is None else arrays.numpy(out) for out in outs]
-        wrong = _wrong(device, spec, sample, wanted, found, words) or places.disturbed()
-        if wrong or not places.again:
-            return wrong
-        other = _other_values(sample)
-        more = [None if x is None else places.put(x) for x in other.inputs]
-        ends = [
-            None if w is None else more[i] if in_place else places.room(w)
-            for i, w in enumerate(wanted)
-        ]
-        plan.run([*more, *ends], queue._native)
-        found = [None if out is None else arrays.numpy(out) for out in ends]
-    except (OutOfMemoryError, DeviceLostError):
-        raise  # says nothing about answers, and the verdict is kept for ever
-    except HalError as why:
-        raise NoAnswerError(str(why)) from why
-    wrong = _wrong(device, spec, other, wanted, found, words) or places.disturbed()
-    return f"in its second call: {wrong}" if wrong else ""
 
 
 def _wrong(

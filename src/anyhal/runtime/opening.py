@@ -100,7 +100,9 @@ def standings(
         return [Standing(record.state) if record.built else NOBODY] * len(rows)
     libraries: dict[str, str] = {}
     if any(one.dependencies for one in record.certificates):
-        files = [path for path in given if path.startswith("/")]
+        words = (path for text in given for path in text.split(os.pathsep))
+        files = [path for path in words if path.startswith("/")]
+        files += [os.path.realpath(path) for path in files]  # it may be named by a link
         libraries = {os.path.basename(path): path for path in [*_core.mapped_libraries(), *files]}
     found = []
     for row in rows:

@@ -13,11 +13,12 @@ line that starts with # is a comment.
     end  COUNT                                                  of backends: nothing was cut off
 
 A certified backend is that until UNTIL (seconds since 1970), on devices of ARCH whose driver is one
-of LEAST and MOST or a version between them, and OTHERWISE elsewhere and afterwards. ALLOWED is yes when the backend may be chosen unnamed though its state would not allow that. A cell
-in quarantine gave wrong answers in the self-test; cells that were not tested yet are not there. The
-reader is core/api/registry.cc, which trusts the file only where nobody else can write it. It skips
-fields behind those it knows and lines whose word begins with x-; what a reader must not miss gets
-a new form. The text is UTF-8.
+of LEAST and MOST or a version between them, and OTHERWISE elsewhere and afterwards. ALLOWED is yes
+when the backend may be chosen unnamed though its state would not allow that. A cell in quarantine
+gave wrong answers in the self-test; cells that were not tested yet are not there. The reader is
+core/api/registry.cc, which trusts the file only where nobody else can write it. It skips fields
+behind those it knows and lines whose word begins with x-; what a reader must not miss gets a new
+form. The text is UTF-8.
 """
 
 from __future__ import annotations

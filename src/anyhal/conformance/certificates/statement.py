@@ -11,6 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from anyhal.conformance.certificates import merkle
@@ -129,7 +130,7 @@ def make(
         },
     }
     subject = [(report["library"], report["library_sha256"])]
-    subject += [(row["file"], row["sha256"]) for row in report["dependencies"]]
+    subject += [(Path(row["file"]).name, row["sha256"]) for row in report["dependencies"]]
     return {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": str(n), "digest": {"sha256": str(h)}} for n, h in subject],
