@@ -134,7 +134,7 @@ void read_fact(const std::vector<std::string>& f, bool open, std::vector<Registe
     found.back().first.push_back(f[1]);
     return;
   }
-  if (open && f[0] == "x-certified" && !found.empty()) {
+  if (open && f[0] == "certified" && !found.empty()) {
     need_fields(f, 5, open, line);
     if (!is_state(f[2])) line.refuse("'" + f[2] + "' is not a state");
     found.back().certified.push_back({number<int64_t>(f[1], line), f[2], f[3], f[4], f[5]});
@@ -190,8 +190,8 @@ std::vector<Registered> parse_registry(const std::string& text, const std::strin
     if (form.empty()) {
       if (f.size() != 2 || f[0] != "anyhal-registry") line.refuse("it is not a registry file");
       form = f[1];
-      if (form != "1" && form != "2")
-        line.refuse("its form is " + form + ", this library reads forms 1 and 2");
+      if (form != "1" && form != "2" && form != "3")
+        line.refuse("its form is " + form + ", this library reads forms 1 to 3");
     } else if (ended) {
       line.refuse("something follows the end");
     } else if (f[0] == "end") {

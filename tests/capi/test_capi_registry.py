@@ -90,18 +90,18 @@ def test_what_python_writes_is_what_c_reads(build: Build, play: Play, tmp_path: 
 MALFORMED = {
     "": "no end line",
     "{}\n": "not a registry file",
-    GOOD.replace("registry\t1", "registry\t3"): "form is 3",
+    GOOD.replace("registry\t1", "registry\t4"): "form is 4",
     GOOD.replace("\nend", "\nquarantine\ta\tb\tc\td\nend"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("setting\tx", "colour\tx"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("\nend", "\nquarantine\ta\nend"): "4 fields",
     GOOD.replace("registry\t1", "registry\t2").replace(
-        "\nend", "\nx-certified\ta\nend"
+        "\nend", "\ncertified\ta\nend"
     ): "5 fields",
     GOOD.replace("registry\t1", "registry\t2").replace(
-        "\nend", "\nx-certified\t1\tgood\ta\tb\tc\nend"
+        "\nend", "\ncertified\t1\tgood\ta\tb\tc\nend"
     ): "'good' is not a state",
     GOOD.replace("registry\t1", "registry\t2").replace(
-        "\nend", "\nx-certified\tx\tuncertified\ta\tb\tc\nend"
+        "\nend", "\ncertified\tx\tuncertified\ta\tb\tc\nend"
     ): "not a whole number of 64 bits",
     GOOD[:-1]: "cut off",
     GOOD.replace("end\t2\n", ""): "cut off",
@@ -318,9 +318,9 @@ def test_a_certificate_holds_for_its_time_device_and_drivers(
     words = {"HERE": here.arch, "DRIVER": here.driver}
     given = [words.get(word, word) for word in (arch, *drivers)]
     row = stranger[1].replace("\tuncertified\t", "\tcertified\t")
-    row += "\t".join(["x-certified", str(until), "uncertified", *given]) + "\n"
+    row += "\t".join(["certified", str(until), "uncertified", *given]) + "\n"
     file = tmp_path / "registry.tsv"
-    file.write_text(f"anyhal-registry\t2\n{row}end\t1\n")
+    file.write_text(f"anyhal-registry\t3\n{row}end\t1\n")
     assert _select(build, play, file, "stranger")[2] == f"stranger:0 {state}"
     unnamed = _select(build, play, file, "")
     if state == "certified":

@@ -90,7 +90,7 @@ def test_the_state_is_in_every_report(user: Path, library: Path) -> None:
     assert "backend\tchip\t0.3\tcertified\t" in registry
     (one,) = verify.certificates(trust.issued()[0])
     arch = os.uname().machine
-    assert f"x-certified\t{one.expires}\tuncertified\t{arch}\t\t\n" in registry
+    assert f"\ncertified\t{one.expires}\tuncertified\t{arch}\t\t\n" in registry
 
 
 def _json(done: Any) -> Any:

@@ -4,11 +4,11 @@ SPDX-License-Identifier: Apache-2.0
 Fields are separated by tabs; \\t, \\n and \\\\ stand for a tab, a line's end, a backslash. A
 line that starts with # is a comment.
 
-    anyhal-registry  2
+    anyhal-registry  2 or, with certificates, 3
     backend  NAME  ABI  STATE  ALLOWED  RANK  SHA256  PATH
     setting  NAME  VALUE                                        of the backend above
     x-first  PATH                                               to open before the backend above
-    x-certified  UNTIL  OTHERWISE  ARCH  LEAST  MOST            of the backend above
+    certified  UNTIL  OTHERWISE  ARCH  LEAST  MOST              of the backend above
     quarantine  ARCH  OP  DTYPE  WHY                            a cell of the backend above
     end  COUNT                                                  of backends: nothing was cut off
 
@@ -35,7 +35,7 @@ from anyhal.runtime.discovery import BackendRecord, discover
 from anyhal.runtime.manifest import CONTRACT
 from anyhal.runtime.verdicts import fingerprint_of, quarantined
 
-FORM = 2
+FORM, FORM_WITH_CERTIFICATES = 2, 3
 FILE_NAME = "registry.tsv"
 
 
@@ -47,7 +47,8 @@ def default_path() -> Path:
 def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ()) -> str:
     """The file's text for the backends that passed every stage."""
     allow = frozenset(allowed)
-    lines = [_line("anyhal-registry", FORM)]
+    lines: list[str] = []
+    form = FORM
     count = 0
     for record in records:
         if record.error is not None:
@@ -67,10 +68,11 @@ def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ())
         lines += [_line("x-first", path) for path in record.first]
         for one in held(record.certificates) if record.state == CERTIFIED else ():
             otherwise = SELF_TESTED if record.built else UNCERTIFIED
-            lines.append(_line("x-certified", one.expires, otherwise, one.arch, *one.drivers))
+            form = FORM_WITH_CERTIFICATES
+            lines.append(_line("certified", one.expires, otherwise, one.arch, *one.drivers))
         wrong = quarantined(fingerprint_of(record.sha256, dict(record.settings)))
         lines += [_line("quarantine", *cell) for cell in wrong]
-    return "\n".join([*lines, _line("end", count), ""])
+    return "\n".join([_line("anyhal-registry", form), *lines, _line("end", count), ""])
 
 
 def _is_utf8(path: Path | None) -> bool:
