@@ -263,6 +263,27 @@ LOG: Setting[str] = Setting(
     "write one of " + ", ".join(LOG_LEVELS),
 )
 
+SMOKE: Setting[bool] = Setting(
+    "ANYHAL_SMOKE",
+    "yes/no",
+    True,
+    "yes",
+    "Whether the smoke set runs, for some seconds, when a certified backend meets a driver that its"
+    " certificate does not cover. `0`: such a device is used only when it is named.",
+    _flag,
+    "write 1 or 0",
+)
+TRUST: Setting[str | None] = Setting(
+    "ANYHAL_TRUST",
+    "folder",
+    None,
+    "$XDG_CONFIG_HOME/anyhal, else ~/.config/anyhal",
+    "Where certificates, trusted keys, revocations and the signing key are; absolute. Not believed"
+    " where others can write.",
+    _absolute,
+    "write an absolute folder, such as /etc/anyhal/trust",
+)
+
 TABLE: tuple[Setting[object], ...] = (
     BACKEND_PATH,
     CACHE,
@@ -274,7 +295,9 @@ TABLE: tuple[Setting[object], ...] = (
     PROBE,
     PROBE_SECONDS,
     REGISTRY,
+    SMOKE,
     THREADS,
+    TRUST,
     VISIBLE_DEVICES,
 )
 _BY_NAME = {row.name: row for row in TABLE}
@@ -295,20 +318,33 @@ _NOWHERE = "/dev/null"  # below it there is no file for anybody
 def cache_folder(environ: Mapping[str, str] | None = None) -> str:
     """Where things that can be made again are kept. Not created here. NotFoundError where HOME is
     no folder's full name."""
-    given = CACHE.read(environ)
+    return _home_folder(CACHE, "XDG_CACHE_HOME", ".cache", environ)
+
+
+def trust_folder(environ: Mapping[str, str] | None = None) -> str:
+    """Where certificates and keys are, which cannot be made again. Not created here; NotFoundError
+    as for the cache."""
+    return _home_folder(TRUST, "XDG_CONFIG_HOME", ".config", environ)
+
+
+def _home_folder(
+    row: Setting[str | None], variable: str, below_home: str, environ: Mapping[str, str] | None
+) -> str:
+    given = row.read(environ)
     if given is not None:
         return given
     if environ is None and not environment_is_trusted():  # HOME is the user's to choose
-        return _home(os.geteuid()) + "/.cache/anyhal"
+        return f"{_home(os.geteuid())}/{below_home}/anyhal"
     known = os.environ if environ is None else environ
-    caches = known.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(caches):
-        caches = f"{known.get('HOME') or _home(os.getuid())}/.cache"
-    if not os.path.isabs(caches):
+    folder = known.get(variable, "")
+    if not os.path.isabs(folder):
+        folder = f"{known.get('HOME') or _home(os.getuid())}/{below_home}"
+    if not os.path.isabs(folder):
         raise NotFoundError(
-            f"no cache folder: this user has no home to keep it in; set {CACHE.name} to a folder"
+            f"no {below_home[1:]} folder: this user has no home to keep it in; set {row.name} to a"
+            " folder"
         )
-    return f"{caches.rstrip('/')}/anyhal"
+    return f"{folder.rstrip('/')}/anyhal"
 
 
 def _home(user: int) -> str:

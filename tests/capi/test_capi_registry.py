@@ -90,10 +90,19 @@ def test_what_python_writes_is_what_c_reads(build: Build, play: Play, tmp_path: 
 MALFORMED = {
     "": "no end line",
     "{}\n": "not a registry file",
-    GOOD.replace("registry\t1", "registry\t3"): "form is 3",
+    GOOD.replace("registry\t1", "registry\t4"): "form is 4",
     GOOD.replace("\nend", "\nquarantine\ta\tb\tc\td\nend"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("setting\tx", "colour\tx"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("\nend", "\nquarantine\ta\nend"): "4 fields",
+    GOOD.replace("registry\t1", "registry\t2").replace(
+        "\nend", "\ncertified\ta\nend"
+    ): "5 fields",
+    GOOD.replace("registry\t1", "registry\t2").replace(
+        "\nend", "\ncertified\t1\tgood\ta\tb\tc\nend"
+    ): "'good' is not a state",
+    GOOD.replace("registry\t1", "registry\t2").replace(
+        "\nend", "\ncertified\tx\tuncertified\ta\tb\tc\nend"
+    ): "not a whole number of 64 bits",
     GOOD[:-1]: "cut off",
     GOOD.replace("end\t2\n", ""): "cut off",
     GOOD.replace("end\t2", "end\t3"): "does not count 2",
@@ -278,6 +287,46 @@ def test_uncertified_runs_only_when_named_or_allowed(
     assert _select(build, play, file, "stranger:0")[2] == "stranger:0 uncertified"
     file = _file(tmp_path, row.replace("\tno\t", "\tyes\t"))
     assert _select(build, play, file, "")[2] == "stranger:0 uncertified"
+
+
+@pytest.mark.parametrize(
+    ("until", "arch", "drivers", "state"),
+    [
+        (1 << 40, "HERE", ("DRIVER", "DRIVER"), "certified"),
+        (1 << 40, "HERE", ("Linux 2.6", "Linux 99"), "certified"),
+        (1 << 40, "HERE", ("Linux 99", "Linux 100"), "uncertified"),
+        (1 << 40, "HERE", ("Linux 2.4", "Linux 2.6"), "uncertified"),
+        (1 << 40, "HERE", ("", ""), "uncertified"),
+        (1 << 40, "elsewhere", ("DRIVER", "DRIVER"), "uncertified"),
+        (1, "HERE", ("DRIVER", "DRIVER"), "uncertified"),
+    ],
+)
+def test_a_certificate_holds_for_its_time_device_and_drivers(
+    build: Build,
+    play: Play,
+    stranger: tuple[Path, str],
+    tmp_path: Path,
+    until: int,
+    arch: str,
+    drivers: tuple[str, str],
+    state: str,
+) -> None:
+    """What does not hold is as uncertified to a C program as to Python."""
+    import anyhal as hal
+
+    here = hal.device("cpu_ref").fact
+    words = {"HERE": here.arch, "DRIVER": here.driver}
+    given = [words.get(word, word) for word in (arch, *drivers)]
+    row = stranger[1].replace("\tuncertified\t", "\tcertified\t")
+    row += "\t".join(["certified", str(until), "uncertified", *given]) + "\n"
+    file = tmp_path / "registry.tsv"
+    file.write_text(f"anyhal-registry\t3\n{row}end\t1\n")
+    assert _select(build, play, file, "stranger")[2] == f"stranger:0 {state}"
+    unnamed = _select(build, play, file, "")
+    if state == "certified":
+        assert unnamed[2] == "stranger:0 certified"
+    else:
+        assert unnamed[0] == "not_found" and "it is uncertified; name it" in unnamed[2]
 
 
 def test_the_best_by_rank_is_chosen_among_the_visible(

@@ -32,6 +32,7 @@ OURS = {
     "probe": f"probe/{'0' * 32}.json",
     "registry": "registry.tsv",
     "selftest": f"selftest/{'0' * 32}.json",
+    "smoke": f"smoke/{'0' * 32}.json",
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anyhal.conformance import suite
+from anyhal.conformance.required import missing
 from anyhal.conformance.suite import Finding
 
 SCHEMA = 1
@@ -119,12 +120,15 @@ def _processor() -> str:
 
 
 def coverage(cases: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Per op: cases that said something, and those that were refused."""
+    """Per op: right answers that said something, and cases that were refused."""
     found: dict[str, dict[str, int]] = {}
     for case in cases:
         if case["group"] == "numerics":
             row = found.setdefault(case["op"], {"informative": 0, "refused": 0})
-            row["refused" if case["outcome"] == "refused" else "informative"] += 1
+            if case["outcome"] == "refused":
+                row["refused"] += 1
+            elif case["outcome"] == "pass" and case["measured"].get("informative", True):
+                row["informative"] += int(case["measured"].get("calls", 1))
     return dict(sorted(found.items()))
 
 
@@ -146,4 +150,6 @@ def why_not(report: Mapping[str, Any]) -> list[str]:
         said.append("not all cases of the tier were asked")
     if report["tier"] == "smoke":
         said.append("the smoke tier certifies nothing; use quick or full")
+    elif report["complete"]:
+        said += missing(report)
     return said

@@ -32,7 +32,7 @@ from anyhal.errors import (
 )
 from anyhal.ops import NAMES
 from anyhal.records import mutable_record, replace
-from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
+from anyhal.routing.facts import STATES, DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import (
     DEFAULT,
     Selection,
@@ -45,6 +45,7 @@ from anyhal.routing.policy import (
     select,
 )
 from anyhal.runtime import context
+from anyhal.runtime.certified import Standing
 from anyhal.runtime.discovery import (
     UNCERTIFIED,
     BackendRecord,
@@ -56,7 +57,14 @@ from anyhal.runtime.discovery import (
 from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
-from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
+from anyhal.runtime.opening import (
+    gate,
+    load_error,
+    open_backend,
+    refused,
+    stages_of,
+    standings,
+)
 from anyhal.runtime.stages import STAGES, Stages
 from anyhal.runtime.verdicts import fingerprint_of
 
@@ -335,11 +343,25 @@ def _load(
     tested = not equipment or given.get("selftest") == "1"
     opened = stages[STAGES.index("open")].detail  # a second copy of a runtime, for one
     notes = "; ".join(filter(None, (*record.notes, opened)))
-    for index, row in enumerate(_numbered(rows)):
-        fact = _fact(record, f"{instance}:{index}", instance, row, notes)
+    numbered = _numbered(rows)
+    vouched = standings(record, instance, numbered, [*given.values(), *record.first])
+    if vouched:
+        stages.add(gate(vouched, str(record.library)))
+        _restate(state, record, vouched)
+    for index, (row, standing) in enumerate(zip(numbered, vouched, strict=True)):
+        fact = _fact(record, f"{instance}:{index}", instance, row, notes, standing)
         made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
+
+
+def _restate(state: _Loaded, record: BackendRecord, vouched: list[Standing]) -> None:
+    """Where its devices are known, a backend's state is that of its best one."""
+    states = [one.state for one in vouched]
+    best = min(states, key=STATES.index)
+    if best != record.state:
+        known = (replace(r, state=best) if r is record else r for r in state.discovery.backends)
+        state.discovery = replace(state.discovery, backends=tuple(known))
 
 
 def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -368,7 +390,12 @@ def _artefact_folder(backend: str) -> str:
 
 
 def _fact(
-    record: BackendRecord, name: str, instance: str, row: Mapping[str, Any], note: str
+    record: BackendRecord,
+    name: str,
+    instance: str,
+    row: Mapping[str, Any],
+    note: str,
+    standing: Standing,
 ) -> DeviceFact:
     uuid: bytes = row["uuid"]
     address = ""
@@ -381,7 +408,10 @@ def _fact(
         name=name,
         backend=instance,
         rank=record.manifest.rank if record.manifest else 0,
-        state=record.state,
+        state=standing.state,
+        state_code=standing.code,
+        state_why=standing.sentence,
+        driver=row["driver"],
         identity=uuid.hex() if any(uuid) else address,
         address=address,
         arch=row["arch"],
@@ -519,7 +549,9 @@ def device(name: Device | str | None = None) -> Device:
             return _loaded().devices[best.name]
         known = facts()
         if known.devices:
-            raise NotFoundError(_none_unnamed(known))
+            nobody = NotFoundError(_none_unnamed(known))
+            nobody.stages = tuple(r.stages[-1] for r in _loaded().discovery.backends)
+            raise nobody
         return _loaded().devices[_select(_any_spec(), known).device.name]
     _show_hidden(name)
     try:

@@ -19,6 +19,15 @@ from anyhal.errors import NotFoundError, typed_call
 from anyhal.printable import printable
 from anyhal.records import field, mutable_record, record, replace
 from anyhal.runtime import hardware, installed
+from anyhal.runtime.certified import (
+    BESIDE,
+    SELF_TESTED,
+    UNCERTIFIED,
+    Certificate,
+    Known,
+    hash_of_file,
+    standing,
+)
 from anyhal.runtime.discovery_cache import begin, save
 from anyhal.runtime.elf import ElfFile
 from anyhal.runtime.file_rights import Rights
@@ -31,7 +40,6 @@ from anyhal.runtime.versions import contract_fits, is_older
 
 ENTRY_POINTS = "anyhal.backends"
 HASHES = "_build_hashes.sha256"  # as sha256sum writes it: tools/build_hashes.cmake
-SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
 
 
 @record
@@ -54,6 +62,8 @@ class BackendRecord:
     root: Root | None = None  # where it was looked for
     first: tuple[str, ...] = ()  # libraries of its vendor that are opened before it
     chosen: tuple[str, ...] = ()  # where each of its vendor's stacks comes from, and why
+    built: bool = False  # by this build
+    certificates: tuple[Certificate, ...] = ()  # of its library
 
     @property
     def failed_stage(self) -> str:
@@ -91,6 +101,7 @@ def discover(
     test_script: str | None = None,
     asked: Iterable[str] = (),
     hash_all: bool = True,
+    known: Known | None = None,
 ) -> Discovery:
     """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`.
 
@@ -108,14 +119,14 @@ def discover(
     seen_files: dict[object, str] = {}
     seen_names: dict[str, str] = {}
     known_hashes = build_hashes() if hashes is None else hashes
-    rights = Rights()
+    rights, known = Rights(), Known() if known is None else known
     for root in list(default_roots()) if roots is None else list(roots):
         searched.append(f"{os.fspath(root.path)} ({root.origin})")
         folders, problems = _backend_folders(root)
         notes += problems
         for folder in folders:
             walk = _Walk(folder, root, rights, known_hashes, test_script, seen_files, seen_names)
-            walk.hashes_library = hash_all
+            walk.hashes_library, walk.known = hash_all, known
             record = walk.record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
@@ -263,11 +274,14 @@ class _Walk:
     state: str = UNCERTIFIED
     given: dict[str, str] = field(default_factory=dict)
     asked: bool = False
+    built: bool = False
     elf: ElfFile | None = None
     first: list[str] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     hashes_library: bool = True
+    known: Known = field(default_factory=Known)
+    certificates: tuple[Certificate, ...] = ()
 
     def record(self) -> BackendRecord:
         steps: tuple[tuple[str, Callable[[], Stop | None]], ...] = (
@@ -310,6 +324,8 @@ class _Walk:
             root=self.root,
             first=tuple(self.first),
             chosen=tuple(self.chosen),
+            built=self.built,
+            certificates=self.certificates,
         )
 
     @property
@@ -401,7 +417,7 @@ class _Walk:
         self.library = library
         if self.hashes_library:
             self.sha256 = hash_of(library)
-        stop = self._against_build(library)
+        stop = self._against_build(library) or self._certified(library)
         if stop is None:
             self.seen_files |= dict.fromkeys(((info.st_dev, info.st_ino), *builds), library)
         return stop
@@ -418,7 +434,29 @@ class _Walk:
                 f"its hash {self.sha256[:16]} is not the build's {expected[:16]}: it was changed"
             )
             return Stop("hash_mismatch", library, reason, "install anyhal again")
-        self.state = SELF_TESTED
+        self.state, self.built = SELF_TESTED, True
+        return None
+
+    def _certified(self, library: str) -> Stop | None:
+        """What certificates make of it. One beside it that is for other bytes says that these were
+        changed, whoever signed it."""
+        beside = f"{self.folder}/{BESIDE}"
+        files = [beside] if os.path.exists(beside) else []
+        if not files and not self.known.issued:
+            return None
+        self.sha256 = self.sha256 or hash_of_file(library)  # who opens it compares
+        shipped = self.known.of(files)
+        found = (*shipped, *self.known.of(self.known.issued.get(self.sha256, ())))
+        others = {c.library for c in shipped} - {"", self.sha256}
+        if others and not any(c.library == self.sha256 for c in found):
+            reason = (
+                f"its hash {self.sha256[:16]} is not the {others.pop()[:16]} of the certificate"
+                " beside it: it was changed"
+            )
+            hint = f"install the backend again, or take {BESIDE} away and certify it"
+            return Stop("hash_mismatch", library, reason, hint)
+        self.certificates = tuple(c for c in found if c.library in ("", self.sha256))
+        self.state = standing(self.certificates, self.built).state
         return None
 
     def _settings(self) -> None:

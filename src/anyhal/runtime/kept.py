@@ -101,6 +101,16 @@ PARTS: tuple[Part, ...] = (
         "verdicts of the self-test",
         "each op is tested again before its first use",
         unfinished=r"[0-9a-f]{32}\.\d+\.part",
+        locks=r"[0-9a-f]{32}\.lock",
+    ),
+    Part(
+        "smoke",
+        "smoke",
+        r"[0-9a-f]{32}\.json",
+        "what the smoke set said of certified backends with drivers that they do not know",
+        "the smoke set runs again, some seconds each",
+        unfinished=r"[0-9a-f]{32}\.\d+\.part",
+        locks=r"[0-9a-f]{32}\.lock",
     ),
 )
 

@@ -8,9 +8,11 @@ again. `dispatch/known_answers.py` judges; `registry.py` tells programs without 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 
 from anyhal import _core
@@ -35,9 +37,11 @@ def fingerprint_of(sha256: str, given: Mapping[str, str]) -> str:
     return _core.sha256(f"{sha256} {sorted(given.items())}".encode())
 
 
-def cell_of(main: DType, words: Sequence[int]) -> str:
-    """The main dtype, and the numerics where they are not the default."""
-    return main.short + ("" if not any(words) else " " + "/".join(map(str, words)))
+def cell_of(main: DType, words: Sequence[int], variant: str = "") -> str:
+    """The main dtype, the function where the op has several, the numerics where they are not the
+    default."""
+    of = f"{main.short}:{variant}" if variant else main.short
+    return of + ("" if not any(words) else " " + "/".join(map(str, words)))
 
 
 def key_of(arch: str, spec: OpSpec, cell: str) -> str:
@@ -65,28 +69,54 @@ def _read(path: str) -> dict[str, str]:
     return dict(data)
 
 
-def save(fingerprint: str, new: Mapping[str, str]) -> None:
-    """Adds to what is there now: another process may have tested other cells, or somebody cleared
-    them. A cell that was found wrong stays wrong. A cache that cannot be written costs only time.
+def save(fingerprint: str, new: Mapping[str, str]) -> dict[str, str]:
+    """Adds to what is there now, and gives all of it: another process may have tested other cells,
+    or somebody cleared them. A cell that was found wrong stays wrong. A cache that cannot be
+    written costs only time.
+
+    Processes that add at once wait for each other; one that is killed leaves the old file.
     """
-    known = read(fingerprint)
-    for key, why in new.items():
-        known[key] = known.get(key) or printable(why)
-    write_kept_json(_path(fingerprint), _FORM, known)
+    path = _path(fingerprint)
+    with _alone(f"{path}.lock"):
+        known = read(fingerprint)
+        for key, why in new.items():
+            known[key] = known.get(key) or printable(why)
+        write_kept_json(path, _FORM, known)
+    return known
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """Until the end no other process writes; without a lock the last one wins."""
+    file = -1
+    with suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        file = os.open(path, flags, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if file >= 0:
+            os.close(file)
 
 
 def quarantined(fingerprint: str) -> Iterator[tuple[str, str, str, str]]:
     """(architecture, op, main dtype, why) of each cell that is wrong by the default numerics, by a
-    test that is not out of date."""
+    test that is not out of date. A wrong function takes its op along: C programs tell ops apart."""
+    told = set()
     for key, why in sorted(read(fingerprint).items()):
         arch, *words = key.rsplit(" ", 3)
         if not why or len(words) != 3:
             continue
         try:
-            spec, main = lookup(words[0]), dtype(words[1])
+            name, _, variant = words[1].partition(":")
+            spec, main = lookup(words[0]), dtype(name)
         except HalError:
             continue  # a cell with numerics of its own, or of another version
-        if key == key_of(arch, spec, cell_of(main, ())):
+        cell = (arch, spec.name, main.short)
+        if cell not in told and key == key_of(arch, spec, cell_of(main, (), variant)):
+            told.add(cell)
             yield arch, spec.name, main.short, why
 
 
