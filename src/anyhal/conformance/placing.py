@@ -80,8 +80,22 @@ class Output:
     def __init__(self, shape: tuple[int, ...], d: DType, layout: str, device: str) -> None:
         layout = layout if layout == "gaps" else "offset"
         frame, self.window = framed(shape, layout)
-        self.before = poison(frame, d)
+        self.before, self.device = poison(frame, d), device
         self.frame = hal.asarray(self.before, device=device)
+        self.view = self.frame[self.window]
+
+    def hold(self, what: str) -> None:
+        """Begins anew with something else in it: all bits set ("ones"), or what it holds now with
+        the other sign ("negated"), which is plausible and wrong."""
+        held = self.frame.numpy()[self.window].copy()
+        if held.dtype.kind == "b":
+            held = ~held
+        elif what == "ones":
+            held.reshape(-1).view(np.uint8)[...] = 0xFF
+        else:
+            held = np.invert(held) if held.dtype.kind in "iu" else -held
+        self.before[self.window] = held
+        self.frame = hal.asarray(self.before, device=self.device)
         self.view = self.frame[self.window]
 
     def values(self) -> Any:
