@@ -126,7 +126,7 @@ def _backward(rng: np.random.Generator, short: str) -> Made:
             q, k, v = towering(short, 1, 2, 1, t, s, True)
             dout = rng.integers(-2, 2, (1, 2, t, 5), endpoint=True).astype(q.dtype)
             attrs = {"scale": 16.0, "causal": causal}
-            yield Sample(f"{causal} {t}x{s}", (dout, q, k, v), attrs), True
+            yield Sample(f"{causal} {t}x{s}", (dout, q, k, v), attrs)
 
 
 ATTENDING: dict[str, Callable[[np.random.Generator, str], Made]] = {

@@ -67,7 +67,7 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
         first = seed % (1 << 31)
         found = [random_case(case.op, first + i) for i in range(count)]
     else:
-        found = [s for s in _samples(case.op, seed) if main_dtype(s) == case.dtype]
+        found = [s for s in _samples(case.op, seed) if main_dtype(case.op, s) == case.dtype]
         if count:  # spread over the list, small ones first
             found = sorted(found[:: max(1, len(found) // count)][:count], key=_size)
     for sample in found:
@@ -79,8 +79,10 @@ def _size(sample: Sample) -> int:
     return sum(0 if x is None or isinstance(x, Blocks) else int(x.size) for x in sample.inputs)
 
 
-def main_dtype(sample: Sample) -> str:
-    first = next((x for x in sample.inputs if x is not None), None)
+def main_dtype(op: str, sample: Sample) -> str:
+    """The dtype by which a backend declares the cell: of the first operand that is data."""
+    inputs = sample.inputs[1:] if op == "where" else sample.inputs
+    first = next((x for x in inputs if x is not None), None)
     if first is None:
         return ""
     return first.dtype.short if isinstance(first, Blocks) else dtype(first.dtype).short

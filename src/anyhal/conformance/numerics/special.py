@@ -18,6 +18,7 @@ from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME
 from anyhal.ops._checks import FLOATS
 from anyhal.ops._spec import Sample
+from anyhal.records import replace
 
 Rng = np.random.Generator
 Made = Iterator[Sample | tuple[Sample, bool]]  # the bool: bits are known
@@ -35,9 +36,11 @@ def cases() -> Iterator[Case]:
 
 
 def probes(case: Case, seed: int) -> Iterator[Probe]:
+    operands = len(BY_NAME[case.op].inputs)
     for made in FAMILIES[case.op](rng_of(seed), case.dtype):
         sample, exact = made if isinstance(made, tuple) else (made, False)
-        yield Probe(sample, exact=exact)
+        absent = (None,) * (operands - len(sample.inputs))
+        yield Probe(replace(sample, inputs=(*sample.inputs, *absent)), exact=exact)
 
 
 def _marked(x: Any, value: float) -> Iterator[tuple[str, Any]]:
@@ -79,7 +82,7 @@ def _softmax(rng: Rng, short: str) -> Made:
     yield Sample("rows", (rows,), {"axis": -1})
     yield Sample("columns", (np.ascontiguousarray(rows.T),), {"axis": 0})
     yield Sample("middle", (rows[:, None, :].repeat(3, 1).transpose(0, 2, 1).copy(),), {"axis": 1})
-    for n in (0, 1, 2, 1025, 4097):
+    for n in (0, 1, 2, 257):
         yield Sample(f"{n} long", (_as(short, rng.standard_normal((3, n))),), {"axis": -1})
 
 
@@ -175,10 +178,8 @@ def _reduce(rng: Rng, short: str) -> Made:
             x = np.resize(fills.integers(short), (5, 67))
         if fn in ("max", "min"):
             # The largest stands at every place of a row once.
-            y = np.minimum(x, x.dtype.type(1)).repeat(14, 0)[:67]
-            y = np.where(np.isfinite(y.astype(np.float64)), y, 0).astype(x.dtype)
-            places = np.eye(67, dtype=bool)
-            y = np.where(places, x.dtype.type(9 if fn == "max" else 0), np.maximum(y, x.dtype.type(1)))
+            y = rng.integers(1, 5, (67, 67), endpoint=True)
+            y = np.where(np.eye(67, dtype=bool), 9 if fn == "max" else 0, y).astype(x.dtype)
             yield Sample(f"{fn} everywhere", (y,), {"fn": fn, "axis": (1,)})
         for axis in ((0,), (0, 1)):
             yield Sample(f"{fn} over {axis}", (x,), {"fn": fn, "axis": axis})
@@ -241,7 +242,7 @@ def _cumsum(rng: Rng, short: str) -> Made:
 
 
 def _gather(rng: Rng, short: str) -> Made:
-    x = fills.codes(short)[:256] if dtype(short).size == 1 and short != "bool" else None
+    x = fills.codes(short)[:256] if dtype(short).numpy.itemsize == 1 and short != "bool" else None
     x = _as(short, rng.integers(0, 2, (9, 11, 3))) if x is None else x[:255].reshape(5, 17, 3)
     for axis in (0, 1, 2):
         n = x.shape[axis]
