@@ -15,7 +15,7 @@ import numpy as np
 from anyhal.conformance.numerics import fills
 from anyhal.conformance.numerics.probes import Probe, case_of, forms
 from anyhal.conformance.numerics.products import MULTIPLES, PRODUCTS, SUMS, product, total
-from anyhal.conformance.numerics.samples import main_dtype
+from anyhal.conformance.numerics.samples import main_dtype, size_of
 from anyhal.conformance.suite import Case
 from anyhal.conformance.worker import rng_of
 from anyhal.dtypes import dtype
@@ -30,6 +30,7 @@ _KEPT = ("variance", "m", "v", "scale", "a_scale", "b_scale", "freq_factors", "l
 _KEPT += ("lse", "sinks", "dlse", "min", "max")
 # Ops whose values have a domain, or that only move values.
 _LEFT_OUT = ("unary", "binary", "cast", "quantize", "dequantize", "dropout", "random_normal")
+_LARGEST = 4096  # elements of all operands together
 _LONG_K = {"quick": (257, 1025, 4096), "full": (257, 1025, 4096, 16385)}
 _DISTRIBUTIONS = {
     "quick": ("normal", "positive", "cancelling", "outliers", "constant"),
@@ -71,13 +72,18 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
 def _bases(rng: fills.Rng, spec: OpSpec, short: str, count: int) -> list[Sample]:
     """The largest samples of the op's file, with attributes as different as there are."""
     found = [s for s in spec.samples(rng) if main_dtype(spec.name, s) == short]
-    found = [s for s in found if s.inputs[0].size and _finite(s)]
-    found.sort(key=lambda s: -sum(0 if x is None else x.size for x in s.inputs if hasattr(x, "size")))
+    found = [s for s in found if s.inputs[0].size and _finite(s) and size_of(s) <= _LARGEST]
+    found.sort(key=size_of, reverse=True)
     seen: dict[str, Sample] = {}
     for sample in found:
         present = [x is not None for x in sample.inputs]
         seen.setdefault(f"{present} {sorted(map(str, sample.attrs.items()))}", sample)
-    return list(seen.values())[:count]
+    plain = [s for s in found if sum(x is not None for x in s.inputs) == len(_needed(spec))]
+    return list(seen.values())[: count - 1] + plain[:1]
+
+
+def _needed(spec: OpSpec) -> list[Any]:
+    return [a for a in spec.inputs if not a.optional]
 
 
 def _finite(sample: Sample) -> bool:

@@ -52,7 +52,7 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
         return
     kind = dtype(case.dtype).numpy
     form = PRODUCTS[case.op][0]
-    for k in _LENGTHS if bits else (256,):
+    for k in _LENGTHS if bits else (64,):
         k = max(k, MULTIPLES.get(form, 1))
         m, n = (24, 24) if bits else (64, 64)
         draw = rng.standard_normal if bits else lambda shape: rng.uniform(0.1, 1, shape)

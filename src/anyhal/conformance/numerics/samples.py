@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+import numpy as np
+
 from anyhal.conformance.cases import CASES, random_case
 from anyhal.conformance.numerics.probes import Probe, case_of, forms
 from anyhal.conformance.placing import LAYOUTS
@@ -18,7 +20,7 @@ from anyhal.ops._spec import Blocks, Sample
 
 _MAIN = "f32"
 _RANDOM = {"quick": 4, "full": 100}  # cases of each cell beyond the op file's
-_FEW = {"smoke": 2, "quick": 3}  # samples that stand for all of a dtype
+_FEW = {"smoke": 2, "quick": 1}  # samples that stand for all of a dtype
 
 
 def cases() -> Iterator[Case]:
@@ -69,14 +71,15 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
     else:
         found = [s for s in _samples(case.op, seed) if main_dtype(case.op, s) == case.dtype]
         if count:  # spread over the list, small ones first
-            found = sorted(found[:: max(1, len(found) // count)][:count], key=_size)
+            found = sorted(found[:: max(1, len(found) // count)][:count], key=size_of)
     for sample in found:
         layouts = tuple(LAYOUTS[int(rng.integers(len(LAYOUTS)))] for _ in sample.inputs)
         yield Probe(sample, layouts)
 
 
-def _size(sample: Sample) -> int:
-    return sum(0 if x is None or isinstance(x, Blocks) else int(x.size) for x in sample.inputs)
+def size_of(sample: Sample) -> int:
+    """Elements of all operands together."""
+    return sum(int(np.prod(x.shape)) for x in sample.inputs if x is not None)
 
 
 def main_dtype(op: str, sample: Sample) -> str:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from anyhal.conformance.numerics.calls import spec_of
 from anyhal.conformance.numerics.probes import Probe, case_of, forms
-from anyhal.conformance.numerics.samples import main_dtype
+from anyhal.conformance.numerics.samples import main_dtype, size_of
 from anyhal.conformance.placing import LAYOUTS
 from anyhal.conformance.suite import Case
 from anyhal.conformance.worker import rng_of
@@ -39,11 +37,18 @@ def cases() -> Iterator[Case]:
 
 def probes(case: Case, seed: int) -> Iterator[Probe]:
     spec, effort = BY_NAME[case.op], case.id.split("/")[4]
-    found = [s for s in spec.samples(rng_of(seed)) if _size(s) <= _MODERATE]
-    found.sort(key=_size, reverse=True)
-    first = next(s for s in found if main_dtype(spec.name, s) == case.dtype)
+    found = [s for s in spec.samples(rng_of(seed)) if size_of(s) <= _MODERATE]
+    found.sort(key=size_of, reverse=True)
+    mine = [s for s in found if main_dtype(spec.name, s) == case.dtype]
+    plain = min(mine, key=lambda s: (sum(x is not None for x in s.inputs), -size_of(s)))
+    for first in [mine[0]] if mine[0] is plain else [mine[0], plain]:
+        yield from _after_another(spec, first, found, effort)
+
+
+def _after_another(spec: OpSpec, first: Sample, found: list[Sample], effort: str) -> Iterator[Probe]:
+    short = main_dtype(spec.name, first)
     others = [s for s in found if s is not first and _shapes(s) == _shapes(first)]
-    other_dtype = next((s for s in others if main_dtype(spec.name, s) != case.dtype), None)
+    other_dtype = next((s for s in others if main_dtype(spec.name, s) != short), None)
     for layout in LAYOUTS:
         yield Probe(first, (layout,) * len(first.inputs))
     for held in ("negated", "ones"):
@@ -52,7 +57,7 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
         yield Probe(first, repeats=_REPEATS[effort])
     yield from _in_place(spec, first)
     # A kernel or plan kept for the first call must not serve the next one.
-    smaller = next((s for s in found if main_dtype(spec.name, s) == case.dtype and 0 < _size(s) < _size(first)), None)
+    smaller = next((s for s in found if main_dtype(spec.name, s) == short and 0 < size_of(s) < size_of(first)), None)
     turns: list[tuple[Sample | None, str]] = [(first, "dense"), (other_dtype, "dense")]
     turns += [(first, "transposed"), (smaller, "dense"), (first, "gaps"), (smaller, "offset")]
     for _ in range(_TURNS[effort]):
@@ -74,10 +79,6 @@ def _in_place(spec: OpSpec, sample: Sample) -> Iterator[Probe]:
             layouts = tuple("offset" if j == i else "dense" for j in range(len(specs)))
             yield Probe(sample, ("dense",) * len(specs), into=i)
             yield Probe(sample, layouts, into=i)
-
-
-def _size(sample: Sample) -> int:
-    return sum(int(np.prod(x.shape)) for x in sample.inputs if x is not None)
 
 
 def _shapes(sample: Sample) -> list[Any]:
