@@ -41,7 +41,7 @@ def poison(shape: tuple[int, ...], d: DType) -> Any:
     return np.full(shape, True if d.kind == "bool" else 0x5B, d.numpy)
 
 
-def place(x: Any, layout: str, device: str) -> Any:
+def place(x: Any, layout: str, device: Any) -> Any:
     """A device array with the values of x; its strides and offset depend on `layout`."""
     if isinstance(x, Blocks):
         data = np.ascontiguousarray(x.data).reshape(-1)
@@ -77,7 +77,7 @@ class OutsideError(AssertionError):
 class Output:
     """A poisoned output inside a frame that may not change."""
 
-    def __init__(self, shape: tuple[int, ...], d: DType, layout: str, device: str) -> None:
+    def __init__(self, shape: tuple[int, ...], d: DType, layout: str, device: Any) -> None:
         layout = layout if layout == "gaps" else "offset"
         frame, self.window = framed(shape, layout)
         self.before, self.device = poison(frame, d), device

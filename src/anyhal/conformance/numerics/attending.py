@@ -33,7 +33,8 @@ def towering(short: str, batch: int, heads: int, kv: int, t: int, s: int, last: 
 
 def _attention(rng: np.random.Generator, short: str) -> Made:
     kind = dtype(short).numpy
-    for t, s in ((1, 1), (1, 33), (5, 5), (7, 33), (33, 65), (9, 4), (3, 257)):
+    sizes = ((1, 1), (1, 33), (5, 5), (7, 33), (33, 65), (9, 4), (3, 257))
+    for t, s in sizes if short == "f32" else sizes[3:6]:
         for causal in ("none", "first_key", "last_key"):
             for last in (True, False):
                 q, k, v = towering(short, 1, 2, 1, t, s, last)

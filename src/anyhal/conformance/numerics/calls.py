@@ -27,9 +27,10 @@ _VACUOUS = 0.01  # and more than this share of the elements may not have such a 
 
 
 def run_sample(
-    spec: OpSpec, probe: Probe, device: str, mode: str, repeatable: bool = False
+    spec: OpSpec, probe: Probe, device: Any, mode: str, repeatable: bool = False
 ) -> Part:
-    """Inputs in their layouts, outputs poisoned between guards; inputs looked at afterwards."""
+    """Inputs in their layouts, outputs poisoned between guards; inputs looked at afterwards.
+    `device` is a Device, whose name need not be looked up at every operand."""
     sample = probe.sample
     layouts = probe.layouts or ("dense",) * len(sample.inputs)
     try:
@@ -60,7 +61,7 @@ def _called(
     spec: OpSpec,
     probe: Probe,
     arrays: list[Any],
-    device: str,
+    device: Any,
     mode: str,
     layouts: tuple[str, ...],
 ) -> tuple[Any, ...]:

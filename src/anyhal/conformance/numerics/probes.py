@@ -53,7 +53,7 @@ def run(case: Case, bench: Any, probes: Iterable[Probe]) -> Finding | Answer:
     spec, mode = BY_NAME[case.op], case.given["mode"]
     rows = [row for row in bench.capabilities if row["op"] == case.op]
     repeatable = all(row["determinism"] != "none" for row in rows)
-    parts = [run_sample(spec, p, bench.device_name, mode, repeatable) for p in probes]
+    parts = [run_sample(spec, p, bench.device, mode, repeatable) for p in probes]
     return answered(case, bench, parts)
 
 

@@ -20,12 +20,12 @@ from anyhal.ops._spec import Blocks, Sample
 
 _MAIN = "f32"
 _RANDOM = {"quick": 4, "full": 100}  # cases of each cell beyond the op file's
-_FEW = {"smoke": 2, "quick": 1}  # samples that stand for all of a dtype
+_FEW = {"smoke": 2, "main": 10, "quick": 1}  # samples that stand for all of a dtype
 
 
 def cases() -> Iterator[Case]:
     """Quick runs every sample of a backend's own kernel. How an op decomposes is no choice of the
-    backend, so of a decomposed form quick runs all samples of the main dtype and a few of others.
+    backend, so of a decomposed form quick runs some samples, most of the main dtype.
     """
     for spec in BY_NAME.values():
         if not spec.public:
@@ -35,10 +35,10 @@ def cases() -> Iterator[Case]:
             for short in spec.dtypes:
                 if short == main:
                     yield _own(spec.name, short, mode, "few", "smoke", _FEW["smoke"])
-                all_at_once = mode == "fused" or short == main
-                if not all_at_once:
-                    yield _own(spec.name, short, mode, "some", "quick", _FEW["quick"])
-                yield _own(spec.name, short, mode, "own", "quick" if all_at_once else "full", 0)
+                if mode == "decomposed":
+                    count = _FEW["main"] if short == main else _FEW["quick"]
+                    yield _own(spec.name, short, mode, "some", "quick", count)
+                yield _own(spec.name, short, mode, "own", "full" if mode != "fused" else "quick", 0)
             if spec.name in CASES:
                 few = _RANDOM["quick"] if mode == "fused" else 1
                 yield _random(spec.name, mode, "random", few, "quick")
