@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -144,19 +145,19 @@ def judge_sample(
     spec: OpSpec, sample: Sample, arrays: tuple[Any, ...], flushes: bool, exact: bool = False
 ) -> Judged:
     """The outputs of a call against reference and bound; with `exact`, as the bits must be."""
-    found = _judged(spec, sample, arrays, flushes, exact)
+    found = judge_answers(answers_of(spec, sample, exact), arrays, flushes)
     if found.wrong and flushes:
         zeroed = _flushed(sample)
         if zeroed is not None:
-            found = _judged(spec, zeroed, arrays, flushes, exact)
+            found = judge_answers(answers_of(spec, zeroed, exact), arrays, flushes)
     return found
 
 
-def _judged(
-    spec: OpSpec, sample: Sample, arrays: tuple[Any, ...], flushes: bool, exact: bool
+def judge_answers(
+    answers: Sequence[Right | None], arrays: tuple[Any, ...], flushes: bool = False
 ) -> Judged:
     worst, informative = 0.0, False
-    for answer, actual in zip(answers_of(spec, sample, exact), arrays, strict=True):
+    for answer, actual in zip(answers, arrays, strict=True):
         if answer is None:
             continue
         want, allowed, kind = answer.want, answer.allowed, answer.kind
