@@ -175,7 +175,7 @@ class _Run:
         total = len(cases)
         for case in cases:
             row = journal.known.get(case.id)
-            seed = suite.seed_of(journal.nonce, case.id) if given is None else given
+            seed = suite.seed_for(journal.nonce, case) if given is None else given
             if row is None:
                 todo.append((case, seed))
                 continue
