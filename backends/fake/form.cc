@@ -1,7 +1,7 @@
 // What holds for an op on every device: its attribute record, its operands, an output without
 // repeats. SPDX-License-Identifier: Apache-2.0
 #include "anyhal/sdk/core_ops.hpp"
-#include "device.hh"
+#include "form.hh"
 
 namespace hal::fake {
 namespace {
@@ -9,6 +9,11 @@ namespace {
 using Desc = anyhal_op_desc;
 
 sdk::Answer accepts_all(const Desc&) { return sdk::yes(); }
+
+sdk::Answer cast_fits(const Desc& desc) {
+  const int32_t overflow = sdk::attributes<anyhal_attrs_cast>(desc).overflow;
+  return overflow == 0 ? sdk::yes() : sdk::choice_in(overflow, ANYHAL_OVERFLOW_NONFINITE);
+}
 
 struct Form {
   uint32_t op, inputs;  // 0: any number
@@ -24,7 +29,7 @@ constexpr sdk::Dtypes kProducts =
 const Form kForms[] = {
     {ANYHAL_OP_COPY, 1, 0, sdk::kAny, sdk::no_attributes, accepts_all},
     {ANYHAL_OP_FILL, 1, 0, sdk::kStored, sdk::no_attributes, accepts_all},
-    {ANYHAL_OP_CAST, 1, 0, sdk::kAny, sdk::later_attributes<anyhal_attrs_cast>, accepts_all},
+    {ANYHAL_OP_CAST, 1, 0, sdk::kAny, sdk::later_attributes<anyhal_attrs_cast>, cast_fits},
     {ANYHAL_OP_UNARY, 1, 0, sdk::kPlain, sdk::known_attributes<anyhal_attrs_unary>,
      sdk::unary_fits},
     {ANYHAL_OP_BINARY, 2, 0, sdk::kPlain, sdk::known_attributes<anyhal_attrs_binary>,

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -12,8 +13,13 @@ import numpy as np
 
 from anyhal import _core
 from anyhal.conformance.capabilities.frames import Frame, strided
-from anyhal.dtypes import DType, dtype
-from anyhal.errors import HalError, InvalidArgumentError, UnsupportedError
+from anyhal.dtypes import DType, dtype, of_value
+from anyhal.errors import (
+    ExecutionFailedError,
+    HalError,
+    InvalidArgumentError,
+    UnsupportedError,
+)
 from anyhal.ops import BY_NAME
 from anyhal.ops._record import pack
 from anyhal.ops._spec import Blocks, OpSpec, Outs, Sample, TensorSpec, dense_strides
@@ -179,17 +185,12 @@ class Described:
             value, dims, strides, aligned, flags, *rest = self.operands[i]
             if flags & 4 or not (layout or alignment > aligned):
                 continue
-            want = list(dense_strides(dims, _of(value)))
-            if strides != want or alignment > aligned:
-                self.operands[i] = (value, dims, want, max(aligned, alignment, 64), flags, *rest)
+            own = TensorSpec(of_value(value), tuple(dims), tuple(strides))
+            if not (own.is_dense or not layout) or alignment > aligned:
+                dense = list(dense_strides(dims, own.dtype))
+                self.operands[i] = (value, dims, dense, max(aligned, alignment, 64), flags, *rest)
                 well = False
         return well
-
-
-def _of(value: int) -> DType:
-    from anyhal.dtypes import of_value
-
-    return of_value(value)
 
 
 def _operand(device: Any, view: TensorSpec | None, frame: Frame | None) -> Any:
@@ -237,7 +238,7 @@ class Placed:
         name = spec.called(attrs)
         plan.describe(spec.name, name, "", f"capabilities of {name}", False, 0.0, True, "strict")
         plan.run([None if f is None else f.view for f in self.frames], queue)
-        queue.wait(queue.signal())
+        queue.wait_all()
 
     def damage(self) -> tuple[str, str]:
         """(code, sentence) when guards or inputs are no longer what they were."""
@@ -250,7 +251,13 @@ class Placed:
         return "", ""
 
     def untouched(self) -> bool:
-        return not any(f is not None and f.changed() for f in self.frames)
+        """Whether a refused call changed nothing. What was lost with work that had been accepted
+        the core lets nobody read."""
+        for frame in self.frames:
+            with suppress(ExecutionFailedError, InvalidArgumentError):
+                if frame is not None and frame.changed():
+                    return False
+        return True
 
     def values(self) -> tuple[Any, ...]:
         return tuple(None if f is None else f.values() for f in self.outputs)
