@@ -10,6 +10,7 @@ from typing import Any
 from anyhal.conformance.capabilities.calls import Call, Described, Placed, Told
 from anyhal.conformance.capabilities.steps import Edges, Step, taken
 from anyhal.errors import DeviceLostError, HalError, OutOfMemoryError, UnsupportedError
+from anyhal.ops._spec import describe
 from anyhal.records import record
 from anyhal.runtime.queue import Queue
 
@@ -137,10 +138,7 @@ def smallest(
 def shown(call: Call, way: Sequence[Step]) -> str:
     """A call as findings name it, with the steps that lead to it from a plain dense one."""
     name = call.spec.called(call.sample.attrs)
-    operands = " ".join(
-        "absent" if s is None else f"{s.dtype.short}{list(s.shape)}".replace(" ", "")
-        for s in call.input_specs()
-    )
+    operands = " ".join(map(describe, call.input_specs()))
     attrs = ", ".join(f"{k}={v}" for k, v in call.sample.attrs.items())
     said = f"{name} {operands}{f' ({attrs})' if attrs else ''}"
     return f"{said} with {' and '.join(s.label for s in way)}" if way else said

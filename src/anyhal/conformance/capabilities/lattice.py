@@ -63,11 +63,11 @@ class Points:
         self.case, self.seed = case, seed
         self.spec = BY_NAME[case.op]
         every = [Call.plain(self.spec, s) for s in self.spec.samples(rng_of(seed, "values"))]
-        own = [c for c in every if possible(c) and self._fits(c)]
+        own = [c for c in every if self._fits(c)]
         count = case.given["drawn"] if self.spec.name in CASES else 0
         samples = (random_case(self.spec.name, seed % (1 << 31) + i) for i in range(4 * count))
         drawn = (Call.plain(self.spec, s) for s in samples)
-        fitting = (c for c in drawn if possible(c) and self._fits(c))
+        fitting = (c for c in drawn if self._fits(c))
         self.calls = [*own, *islice(fitting, count)]
         self.own = len(own)
 
@@ -158,12 +158,13 @@ def run(case: Case, bench: Any) -> Finding | Answer:
 
 def _walk(points: Points, asker: Asker) -> Iterator[tuple[int, tuple[Step, ...]]]:
     for i in points.plain():
-        yield i, ()
+        if possible(points.calls[i]):
+            yield i, ()
     shorts = list(dict.fromkeys(main_dtype(c) for c in points.calls))
     turn = points.seed % max(len(shorts), 1)
     for short in (shorts[turn:] + shorts[:turn])[: points.case.given["dtypes"]]:
-        able = (i for i in points.bases(short) if asker.accepts(points.calls[i]))
-        base = next(able, next(iter(points.bases(short)), None))
+        able = [i for i in points.bases(short) if possible(points.calls[i])]
+        base = next((i for i in able if asker.accepts(points.calls[i])), able[0] if able else None)
         if base is None:
             continue
         yield base, ()
@@ -188,10 +189,13 @@ def judge(case: Case, seed: int, answer: Answer) -> Finding:
     facts = json.loads(last.label)
     flushes, counts = facts.pop("flushes"), {k: facts.pop(k) for k in ("accepted", "refused")}
     edges = Edges(**facts)
+    known: dict[int, dict[str, Step]] = {}
     for part in parts:
         i, labels = json.loads(part.label)
         base = points.calls[i]
-        way = _way(base, edges, labels)
+        if labels and i not in known:
+            known[i] = {step.label: step for step in steps(base, edges)}
+        way = tuple(known[i][label] for label in labels)
         call = taken(base, way)
         assert call is not None
         why = wrong(call, part.arrays, flushes)
@@ -200,9 +204,3 @@ def judge(case: Case, seed: int, answer: Answer) -> Finding:
             return Finding("fail", said, "wrong_value")
     return Finding("pass", measured={**counts, "ran": len(parts)})
 
-
-def _way(base: Call, edges: Edges, labels: Sequence[str]) -> tuple[Step, ...]:
-    if not labels:
-        return ()
-    by_label = {s.label: s for s in steps(base, edges)}
-    return tuple(by_label[label] for label in labels)
