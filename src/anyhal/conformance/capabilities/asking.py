@@ -52,7 +52,7 @@ class Asker:
     ) -> Outcome:
         """`near`: without the steps the call is accepted, so that they are why it is not."""
         must = any(step.refuse for step in steps)
-        placed = Placed(self.device, call) if run and call.runs and not must else None
+        placed = Placed(self.device, call) if run and not must and call.can_run else None
         described = Described(self.device, call, placed.frames if placed else ())
         first = described.query()
         if described.query() != first:

@@ -60,6 +60,11 @@ class Call:
     def attrs(self) -> dict[str, Any]:
         return {a.name: self.sample.attrs.get(a.name, a.default) for a in self.spec.attrs}
 
+    @property
+    def can_run(self) -> bool:
+        ranks = (s.rank for s in (*self.input_specs(), *self.output_specs()) if s is not None)
+        return self.runs and max(ranks) <= RANK_OF_ARRAYS
+
     def input_specs(self) -> list[TensorSpec | None]:
         return [
             None if x is None else _laid(dtype_of(x), x.shape, layout)

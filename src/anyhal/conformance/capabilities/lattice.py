@@ -7,6 +7,7 @@ Where a backend lies, the finding names the fewest differences from a call that 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
@@ -82,22 +83,24 @@ class Points:
         )
 
     def bases(self, short: str) -> list[int]:
-        """Calls of a dtype to step away from, richest in operands first."""
+        """Calls of a dtype to step away from: rich in operands first, then with two dims or more,
+        then small."""
         able = [
             i for i, c in enumerate(self.calls) if main_dtype(c) == short and small(c.sample)
         ]
-        able.sort(key=lambda i: (-_present(self.calls[i].sample), _elements(self.calls[i].sample)))
+        able.sort(key=lambda i: _order(self.calls[i].sample))
         return able
 
     def ways(self, i: int, edges: Edges) -> Iterator[tuple[Step, ...]]:
-        """All steps that must be refused, as many others of each kind as the case wants, pairs."""
+        """The fixed steps, as many others of each kind as the case wants, then pairs."""
         call, rng = self.calls[i], rng_of(self.seed, f"ways {i}")
         every = list(steps(call, edges))
         rng.shuffle(every)  # type: ignore[arg-type]
         kinds: dict[str, int] = {}
         for step in every:
-            kinds[step.kind] = kinds.get(step.kind, 0) + (not step.refuse)
-            if step.refuse or kinds[step.kind] <= self.case.given["each"]:
+            fixed = step.refuse or step.always
+            kinds[step.kind] = kinds.get(step.kind, 0) + (not fixed)
+            if fixed or kinds[step.kind] <= self.case.given["each"]:
                 yield (step,)
         free = [s for s in every if not s.refuse]
         for _ in range(self.case.given["pairs"] if len(free) > 1 else 0):
@@ -105,18 +108,10 @@ class Points:
             yield (free[int(a)], free[int(b)])
 
 
-def _present(sample: Sample) -> int:
-    return sum(x is not None for x in sample.inputs)
-
-
-def _elements(sample: Sample) -> int:
-    sizes = []
-    for x in sample.inputs:
-        n = 1
-        for dim in () if x is None else x.shape:
-            n *= dim
-        sizes.append(n)
-    return sum(sizes)
+def _order(sample: Sample) -> tuple[int, bool, int]:
+    present = [x for x in sample.inputs if x is not None]
+    flat = all(sum(n > 1 for n in x.shape) < 2 for x in present)
+    return -len(present), flat, sum(math.prod(x.shape) for x in present)
 
 
 # ------------------------------------------------------------------------------------------ run

@@ -42,7 +42,7 @@ def run(case: Case, bench: Any) -> Finding:
         return Finding("refused", "the op has no small samples", "no_samples")
     works = asker.outcome(base).accepted
     for call, way in refused:
-        placed = Placed(bench.device, call) if call.runs else Placed(bench.device, base)
+        placed = Placed(bench.device, call if call.can_run else base)
         why = _unclean(asker, call, placed)
         if why is None and works and not asker.outcome(base).accepted:
             why = ("queue", "after that a call that was taken is not taken any more")
@@ -80,7 +80,7 @@ def refused_calls(
 
 
 def _unclean(asker: Asker, call: Call, placed: Placed) -> tuple[str, str] | None:
-    described = Described(asker.device, call, placed.frames if call.runs else ())
+    described = Described(asker.device, call, placed.frames if placed.call is call else ())
     first = (described.query(), described.prepare()[0])
     again = (described.query(), described.prepare()[0])
     elsewhere: list[tuple[Told, Told]] = []

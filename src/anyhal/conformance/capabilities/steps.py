@@ -21,13 +21,16 @@ from anyhal.conformance.capabilities.calls import (
 from anyhal.conformance.capabilities.frames import LAYOUTS, repeated_axis
 from anyhal.dtypes import ALL, dtype
 from anyhal.ops._record import HEADER_BYTES, fields
-from anyhal.ops._spec import Blocks, Shape
+from anyhal.ops._spec import Attr, Blocks, Shape
 from anyhal.records import record, replace
 
 _WORDS = ("accumulate", "rounding", "denormals", "determinism", "math", "reserved")
 _KNOWN = {"accumulate": (1, 2, 3), "determinism": (1, 2, 3)}
 _UNKNOWN = 29  # no value of any word or choice
-_BEYOND = 4  # ranks that are tried between a call's own and the largest
+# Operands whose values say where: other values, or another axis, may be out of range.
+_PLACES = frozenset(
+    ("indices", "ids", "position", "positions", "lengths", "query_starts", "block_table")
+) | {"kv_length", "group_sizes", "targets", "step"}
 
 
 @record
@@ -45,13 +48,14 @@ class Edges:
 @record
 class Step:
     """`refuse`: no device may take the call, whatever it declares. `reason`: the only one that a
-    refusal for this step alone can have."""
+    refusal for this step alone can have. `always`: asked whatever is drawn."""
 
     label: str
     kind: str
     take: Callable[[Call], Call | None]
     refuse: bool = False
     reason: str = ""
+    always: bool = False
 
 
 def steps(call: Call, edges: Edges) -> Iterator[Step]:
@@ -66,10 +70,12 @@ def steps(call: Call, edges: Edges) -> Iterator[Step]:
 
 def taken(call: Call, way: tuple[Step, ...]) -> Call | None:
     """The call after those steps, or None where the op has no such call."""
-    found: Call | None = call
     for step in way:
-        found = None if found is None else step.take(found)
-    return found if found is not None and possible(found) else None
+        found = step.take(call)
+        if found is None or not possible(found):
+            return None
+        call = found
+    return call
 
 
 # -------------------------------------------------------------------------------------- layouts
@@ -84,7 +90,8 @@ def _layouts(call: Call, edges: Edges) -> Iterator[Step]:
         written = call.spec.aliasing == "required" and i < len(call.spec.outputs)
         for layout in _of_operand(x.shape, dtype_of(x).block_bytes, edges):
             if layout != "repeated" or not written:
-                yield Step(f"{name}: {layout}", "layout", _laying(i, layout))
+                take, always = _laying(i, layout), layout == "gaps"
+                yield Step(f"{name}: {layout}", "layout", take, always=always)
     if call.spec.aliasing == "required":
         return
     for n, out in enumerate(call.output_specs()):
@@ -92,7 +99,8 @@ def _layouts(call: Call, edges: Edges) -> Iterator[Step]:
             continue
         at, name = call.input_count + n, call.spec.outputs[n].name
         for layout in _of_operand(out.shape, out.dtype.block_bytes, edges):
-            yield Step(f"{name}: {layout}", "layout", _laying(at, layout), layout == "repeated")
+            take, repeats = _laying(at, layout), layout == "repeated"
+            yield Step(f"{name}: {layout}", "layout", take, repeats, always=layout == "gaps")
 
 
 def _of_operand(shape: Shape, width: int, edges: Edges) -> Iterator[str]:
@@ -122,11 +130,16 @@ def _laying(i: int, layout: str) -> Callable[[Call], Call | None]:
                 return None
             repeated = np.ascontiguousarray(np.broadcast_to(x.take([0], axis), x.shape))
             call = with_input(call, i, repeated)
-            if dtype_of(x).kind == "int" and dtype_of(x).short != main_dtype(call):
-                call = replace(call, runs=False)  # indices and lengths have rules of their own
+            if _says_where(call, i):
+                call = replace(call, runs=False)
         return replace(call, layouts=layouts)
 
     return take
+
+
+def _says_where(call: Call, i: int) -> bool:
+    names = call.spec.inputs
+    return i < len(names) and names[i].name in _PLACES and call.sample.inputs[i] is not None
 
 
 # ----------------------------------------------------------------------- attributes and operands
@@ -144,8 +157,7 @@ def _attributes(call: Call) -> Iterator[Step]:
             others = (0, -1)
         for value in others:
             if value != now:
-                label = f"{attr.name}={value}"
-                yield Step(label, "attribute", lambda c, a=attr.name, v=value: with_attrs(c, **{a: v}))
+                yield Step(f"{attr.name}={value}", "attribute", _setting(attr, value))
     offset = HEADER_BYTES
     layout = fields(call.spec)
     for c_type, name, field in layout:
@@ -161,6 +173,14 @@ def _attributes(call: Call) -> Iterator[Step]:
         yield Step("a later attribute", "attribute", lambda c: _with_tail(c, newer), True)
         none = bytes(8)
         yield Step("a later attribute that is 0", "attribute", lambda c: _with_tail(c, none))
+
+
+def _setting(attr: Attr, value: Any) -> Callable[[Call], Call | None]:
+    def take(call: Call) -> Call:
+        moved = attr.kind == "axis" and any(_says_where(call, i) for i in range(call.input_count))
+        return replace(with_attrs(call, **{attr.name: value}), runs=call.runs and not moved)
+
+    return take
 
 
 def _with_tail(call: Call, tail: bytes) -> Call | None:
