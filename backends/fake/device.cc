@@ -142,7 +142,9 @@ void query(Instance& instance, Device& device, uint32_t key, uint64_t argument, 
       return answer(&number, sizeof number, value, bytes);
     }
     case ANYHAL_QUERY_CAPABILITIES: {
-      const auto rows = capabilities(instance.script, script);
+      auto rows = capabilities(instance.script, script);
+      if (instance.script.fickle)
+        for (anyhal_capability& row : rows) row.dim_max = (1u << 20) + instance.executed;
       return answer(rows.data(), rows.size() * sizeof rows[0], value, bytes);
     }
     case ANYHAL_QUERY_NOTES: {

@@ -16,6 +16,7 @@ int64_t Tensor::units() const {
 }
 
 bool Tensor::dense() const {
+  if (units() == 0) return true;
   int64_t expected = 1;
   for (size_t axis = dims.size(); axis-- > 0;) {
     if (dims[axis] != 1 && strides[axis] != expected) return false;
@@ -132,6 +133,23 @@ void refuse_if_scripted(const Script& script, const anyhal_op_desc& desc) {
     throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_OP, "it was promised and is not there"};
 }
 
+Tensor dense_twin(const Tensor& tensor) {
+  Tensor twin = tensor;
+  int64_t stride = 1;
+  for (size_t axis = twin.dims.size(); axis-- > 0; stride *= twin.dims[axis])
+    twin.strides[axis] = stride;
+  return twin;
+}
+
+[[noreturn]] void refuse(Instance& instance, const anyhal_op_desc& desc,
+                         const anyhal_verdict& verdict, const std::string& why) {
+  const Script& script = instance.script;
+  if (script.forget != 0) instance.forgotten.emplace_back(script.forget, 'x');
+  const bool other = script.other_reason.contains(desc.op);
+  throw Fault{ANYHAL_STATUS_UNSUPPORTED,
+              other ? ANYHAL_REASON_DRIVER : static_cast<anyhal_reason>(verdict.reason), why};
+}
+
 // Asks for a packed copy of matmul's right side, or of whatever operand 1 is.
 void ask_for_pack(const Script& script, const anyhal_op_desc& desc, Plan& plan) {
   if (!script.pack.contains(desc.op) || desc.input_count < 2 ||
@@ -157,9 +175,13 @@ Plan* make_plan(Device& device, const anyhal_op_desc& desc) {
   const auto* attributes = static_cast<const uint8_t*>(desc.attributes);
   if (attributes != nullptr)
     plan->op.attributes.assign(attributes, attributes + desc.attributes_size);
+  const bool ignore_strides = device.instance->script.ignore_strides.contains(desc.op);
   for (uint32_t i = 0; i < desc.operand_count; ++i) {
     const auto& tensor = desc.operands[i];
     plan->op.tensors.push_back(tensor_of(tensor));
+    Tensor& made = plan->op.tensors.back();
+    const uint64_t dense = static_cast<uint64_t>(made.units()) * unit_bytes(made.dtype);
+    if (ignore_strides && i < desc.input_count && dense <= made.bytes) made = dense_twin(made);
     plan->descriptor_flags.push_back(tensor.flags);
     plan->base_offsets.push_back(tensor.base_offset);
     plan->block_bytes.push_back(tensor.block_bytes);
@@ -203,12 +225,9 @@ void spoil(const Description& d, const Pointers& p) {
   }
 }
 
-Tensor dense_twin(const Tensor& tensor) {
-  Tensor twin = tensor;
-  int64_t stride = 1;
-  for (size_t axis = twin.dims.size(); axis-- > 0; stride *= twin.dims[axis])
-    twin.strides[axis] = stride;
-  return twin;
+void scribble(const Description& d, const Pointers& p) {
+  for (size_t i = d.input_count; i < d.tensors.size(); ++i)
+    if (d.tensors[i].bytes != 0) std::memset(p[i], 0, unit_bytes(d.tensors[i].dtype));
 }
 
 void run_op(Device& device, Plan& plan, const std::vector<Operand>& operands) {
@@ -235,7 +254,12 @@ void run_op(Device& device, Plan& plan, const std::vector<Operand>& operands) {
     pointers[1] = constant.data();
     kernel_for(dense.op)(dense, pointers);
   } else if (script.compute) {
-    kernel_for(plan.op.op)(plan.op, pointers);
+    try {
+      kernel_for(plan.op.op)(plan.op, pointers);
+    } catch (const Fault&) {
+      if (script.scribble.contains(plan.op.op)) scribble(plan.op, pointers);
+      throw;
+    }
   }
   if (script.wrong.contains(plan.op.op)) spoil(plan.op, pointers);
   for (size_t i = plan.op.input_count; i < operands.size(); ++i)
@@ -357,8 +381,7 @@ anyhal_status op_prepare(anyhal_device* handle, const anyhal_op_desc* desc, anyh
     anyhal_verdict verdict = {};
     std::string why;
     judge(device, *desc, verdict, why);
-    if (verdict.support == ANYHAL_SUPPORT_NO)
-      throw Fault{ANYHAL_STATUS_UNSUPPORTED, static_cast<anyhal_reason>(verdict.reason), why};
+    if (verdict.support == ANYHAL_SUPPORT_NO) refuse(*device.instance, *desc, verdict, why);
     refuse_if_scripted(device.instance->script, *desc);
     take_time(device.instance->script, *desc, lock);
     Plan* plan = make_plan(device, *desc);

@@ -65,6 +65,11 @@ struct Script {
   std::map<uint32_t, anyhal_reason> refuse_prepare;   // op_query does not know, op_prepare refuses
   std::set<uint32_t> lie;                             // op_query says yes, op_prepare refuses
   std::set<uint32_t> wrong, hang, dense, unsafe, pack;  // ops with that property
+  // Lies of other kinds, and refusals that are not clean; see the README.
+  std::set<uint32_t> hidden, boast, moody, other_reason, mistake, scribble, ignore_strides;
+  std::set<uint32_t> any_numerics;
+  bool fickle = false;
+  uint64_t forget = 0;  // bytes that each refusal leaves behind
   std::vector<Failure> failures;
   std::set<uint64_t> late_oom, late_failure;  // numbers of op_enqueue calls
   std::set<uint32_t> absent;                  // slots

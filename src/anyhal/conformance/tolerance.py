@@ -353,7 +353,8 @@ def rounded_factors(
     epilogue makes of it. 0 for strict numerics and for ops without products."""
     if accumulate == 0 or spec.name not in ("matmul", "matmul_epilogue", "quant_matmul"):
         return 0.0
-    if dtype(inputs[0].dtype).short not in ("f32", "bf16"):
+    rounded = ("f32", "bf16", "f16") if accumulate == 3 else ("f32", "bf16")
+    if dtype(inputs[0].dtype).short not in rounded:
         return 0.0
     if accumulate == 3 and spec.name != "quant_matmul":
         return 0.0
