@@ -21,6 +21,8 @@ int64_t now_ns() {
 
 namespace {
 
+constexpr int64_t kTurn = 100000;  // a poll does at least so much of what is due
+
 // Each object that a queued call names counts it, so that an early release is noticed.
 void count_uses(const Item& item, int64_t change) {
   if (item.plan != nullptr) item.plan->pending += change;
@@ -91,15 +93,16 @@ bool due(const Queue& queue, int64_t now) {
          queue.items.front().done_ns <= now;
 }
 
-// Runs what is submitted and due. Other queues are only touched where this one waits for them.
-void drive(Queue& queue, int64_t now) {
-  while (due(queue, now)) {
+// Runs what is submitted and due, until `end` has passed. Other queues are only touched where this
+// one waits for them.
+void drive(Queue& queue, int64_t now, int64_t end) {
+  for (bool first = true; due(queue, now) && (first || now_ns() < end); first = false) {
     Item& head = queue.items.front();
     if (head.type == Item::kWait && head.source->completed < head.value &&
         head.source->status == ANYHAL_STATUS_OK) {
       Queue& source = *head.source;
       const uint64_t value = head.value;
-      drive(source, now);
+      drive(source, now, end);
       if (source.completed < value && source.status == ANYHAL_STATUS_OK) return;
       continue;  // the source may wait for this queue and have driven it: look at its head anew
     }
@@ -170,7 +173,7 @@ void wait_for(Queue& queue, uint64_t value, uint64_t limit_ns, std::unique_lock<
                           ? kForever
                           : start + static_cast<int64_t>(limit_ns);
   while (true) {
-    drive(queue, now_ns());
+    drive(queue, now_ns(), std::max(end, start + kTurn));
     if (queue.completed >= value) return;
     if (queue.status != ANYHAL_STATUS_OK)
       throw Fault{queue.status, ANYHAL_REASON_NONE, queue.failure};
