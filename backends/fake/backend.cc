@@ -9,13 +9,17 @@
 
 namespace hal::fake {
 
-anyhal_status fail(const Fault& fault, anyhal_error* error) {
+anyhal_status fail(anyhal_status status, int32_t reason, const char* text, anyhal_error* error) {
   if (error != nullptr && error->size >= sizeof(anyhal_error)) {
-    error->reason = fault.reason;
+    error->reason = reason;
     error->vendor_code = 0;
-    std::snprintf(error->text, sizeof error->text, "%s", fault.text.c_str());
+    std::snprintf(error->text, sizeof error->text, "%s", text);
   }
-  return fault.status;
+  return status;
+}
+
+anyhal_status fail(const Fault& fault, anyhal_error* error) {
+  return fail(fault.status, fault.reason, fault.text.c_str(), error);
 }
 
 void violation(Instance& instance, const std::string& text) {
@@ -191,13 +195,13 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error
   fill_table(*instance);
   for (const auto& failure : instance->script.failures)
     if (failure.slot == 0)
-      return fail({failure.status, ANYHAL_REASON_MISSING_LIBRARY,
-                   "scripted failure of the entry: " + (instance->script.note.empty()
-                                                            ? "libfake_vendor.so.1 is not installed"
-                                                            : instance->script.note)},
+      return fail(Fault{failure.status, ANYHAL_REASON_MISSING_LIBRARY,
+                        "scripted failure of the entry: " +
+                            (instance->script.note.empty() ? "libfake_vendor.so.1 is not installed"
+                                                           : instance->script.note)},
                   error);
   reply.flags = instance->script.async ? 0 : ANYHAL_REPLY_SYNCHRONOUS;
-  if (instance->script.cell) reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
+  reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
   reply.chosen = reply.abi_min = reply.abi_max = ANYHAL_ABI_VERSION;
   reply.registry_version = ANYHAL_REGISTRY_VERSION;
   reply.fingerprints = anyhal_fingerprints;
@@ -220,6 +224,6 @@ extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* h
   } catch (const hal::fake::Fault& fault) {
     return hal::fake::fail(fault, error);
   } catch (const std::exception& failure) {
-    return hal::fake::fail({ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, failure.what()}, error);
+    return hal::fake::fail(ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, failure.what(), error);
   }
 }

@@ -53,7 +53,7 @@ void release_device(Instance& instance, Device& device, bool abandon) {
   if (left != 0)
     violation(instance, "device released with " + std::to_string(left) + " live objects");
   device.alive = false;
-  device.live_bytes = 0;
+  device.live_bytes[0] = device.live_bytes[1] = 0;
   device.queues.clear();
 }
 
@@ -65,7 +65,7 @@ void release_object(Instance& instance, Object& object, bool abandon) {
   --instance.live[object.kind];
   if (object.kind == ANYHAL_OBJECT_MEMORY) {
     auto& block = static_cast<Block&>(object);
-    block.device->live_bytes -= block.foreign ? 0 : block.bytes;
+    block.device->live_bytes[block.kind_index] -= block.foreign ? 0 : block.bytes;
     empty_block(block);
   } else if (object.kind == ANYHAL_OBJECT_PLAN) {
     auto& plan = static_cast<Plan&>(object);
@@ -79,6 +79,23 @@ void release_object(Instance& instance, Object& object, bool abandon) {
   }
 }
 
+}  // namespace
+
+void bury(Instance& instance) {
+  size_t dead = 0;
+  for (const auto& object : instance.graves) dead += !object->alive;
+  if (dead < 2 * kTombstones) return;
+  std::erase_if(instance.graves, [&](const auto& object) {
+    const bool awaited = object->kind == ANYHAL_OBJECT_QUEUE &&
+                         static_cast<const Queue&>(*object).waiters != 0;
+    const bool gone = !object->alive && object->pending == 0 && !awaited && dead > kTombstones;
+    dead -= gone;
+    return gone;
+  });
+}
+
+namespace {
+
 uint64_t counter(const Instance& instance, const Device& device, uint64_t number) {
   if (number <= kSlotCount) return instance.calls[number];
   if (number > 100 && number <= 100 + ANYHAL_OBJECT_MODULE) return instance.live[number - 100];
@@ -90,7 +107,7 @@ uint64_t counter(const Instance& instance, const Device& device, uint64_t number
     case 111:
       return instance.executed;
     case 112:
-      return device.live_bytes;
+      return device.live_bytes[0] + device.live_bytes[1];
     case 114:
       return instance.stream_waits;
     case 115:
@@ -128,7 +145,8 @@ void query(Instance& instance, Device& device, uint32_t key, uint64_t argument, 
   const DeviceScript& script = instance.script.devices[device.number];
   switch (key) {
     case ANYHAL_QUERY_FREE_BYTES: {
-      const uint64_t left = script.heap - std::min(script.heap, device.live_bytes);
+      const uint64_t used = argument < 2 ? device.live_bytes[argument] : 0;
+      const uint64_t left = script.heap - std::min(script.heap, used);
       return answer(&left, sizeof left, value, bytes);
     }
     case ANYHAL_QUERY_EDGE:

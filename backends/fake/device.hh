@@ -98,6 +98,7 @@ struct Queue : Object {
   anyhal_status status = ANYHAL_STATUS_OK;
   uint64_t failed_value = 0, failed_tag = 0;
   std::string failure;
+  int64_t waiters = 0;  // queued waits of others for this queue
 };
 
 struct Module : Object {};
@@ -107,7 +108,7 @@ struct Device : Object {
   uint32_t number = 0;
   bool lost = false;
   std::string loss;
-  uint64_t live_bytes = 0;
+  uint64_t live_bytes[2] = {};  // by kind, each with a heap of its own
   std::unique_ptr<Block> address_block;
   std::vector<Queue*> queues;
 };
@@ -127,7 +128,7 @@ struct Instance {
   std::string violation_text;
   bool forked = false;
   std::vector<std::unique_ptr<Device>> devices;
-  std::deque<std::unique_ptr<Object, void (*)(Object*)>> graves;
+  std::deque<std::unique_ptr<Object, void (*)(Object*)>> graves;  // the latest dead stay
 };
 
 // A broken rule of the contract: counted, logged, answered with INVALID_ARGUMENT.
@@ -137,6 +138,7 @@ struct Instance {
 void admit(Instance& instance, Device* device, uint32_t slot);
 
 // Writes a fault into the caller's record.
+anyhal_status fail(anyhal_status status, int32_t reason, const char* text, anyhal_error* error);
 anyhal_status fail(const Fault& fault, anyhal_error* error);
 
 // The object behind a handle, if it is alive and of that kind.
@@ -154,20 +156,24 @@ anyhal_status guarded(Instance& instance, Device* device, uint32_t slot, anyhal_
   } catch (const Fault& fault) {
     return fail(fault, error);
   } catch (const std::bad_alloc&) {
-    return fail({ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "the host is out of memory"},
-                error);
+    return fail(ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "the host is out of memory",
+                error);  // a Fault would want memory for its text
   } catch (const std::exception& failure) {
-    return fail(
-        {ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, std::string("unexpected: ") + failure.what()},
-        error);
+    return fail(ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, failure.what(), error);
   }
 }
+
+constexpr size_t kTombstones = 256;
+
+// Ended objects beyond the latest are forgotten.
+void bury(Instance& instance);
 
 template <class T>
 T* adopt(Instance& instance, std::unique_ptr<T> object, anyhal_object kind, Device* device) {
   object->kind = kind;
   object->device = device;
   ++instance.live[kind];
+  bury(instance);
   T* raw = object.release();
   instance.graves.emplace_back(raw, [](Object* o) { delete static_cast<T*>(o); });
   return raw;

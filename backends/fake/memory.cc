@@ -29,11 +29,12 @@ void check_room(Device& device, const anyhal_memory_request& request) {
   if (request.bytes == 0) violation(instance, "memory_alloc of 0 bytes");
   if (script.block_max != 0 && request.bytes > script.block_max)
     violation(instance, "memory_alloc of more than block_bytes_max");
-  if (device.live_bytes + request.bytes > script.heap ||
+  const uint64_t used = device.live_bytes[request.kind];
+  if (used + request.bytes > script.heap ||
       (script.blocks_max != 0 && instance.live[ANYHAL_OBJECT_MEMORY] >= script.blocks_max))
     throw Fault{ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE,
                 "device " + std::to_string(device.number) + " has " +
-                    std::to_string(script.heap - std::min(script.heap, device.live_bytes)) +
+                    std::to_string(script.heap - std::min(script.heap, used)) +
                     " of " + std::to_string(script.heap) + " bytes free, asked for " +
                     std::to_string(request.bytes)};
 }
@@ -137,7 +138,7 @@ anyhal_status memory_alloc(anyhal_device* handle, const anyhal_memory_request* r
     block->cell = device.instance->script.cell && request->kind == 0;
     if (!block->cell) block->data = poisoned(block->bytes);
     Block* made = adopt(*device.instance, std::move(block), ANYHAL_OBJECT_MEMORY, &device);
-    device.live_bytes += made->bytes;
+    device.live_bytes[request->kind] += made->bytes;
     describe_block(*made, host_kind(device, request->kind), *out_block);
   });
 }

@@ -26,6 +26,7 @@ constexpr int64_t kTurn = 100000;  // a poll does at least so much of what is du
 // Each object that a queued call names counts it, so that an early release is noticed.
 void count_uses(const Item& item, int64_t change) {
   if (item.plan != nullptr) item.plan->pending += change;
+  if (item.source != nullptr) item.source->waiters += change;
   for (const auto& operand : item.operands)
     if (operand.block != nullptr) operand.block->pending += change;
   if (item.workspace.block != nullptr) item.workspace.block->pending += change;
@@ -291,6 +292,7 @@ anyhal_status queue_wait(anyhal_queue* handle, anyhal_queue* source_handle, uint
     item.type = Item::kWait;
     item.source = &source;
     item.value = value;
+    count_uses(item, 1);
     queue.items.push_back(std::move(item));
   });
 }
@@ -335,9 +337,8 @@ anyhal_status queue_native(anyhal_queue* handle, anyhal_native_fn callback, void
                            const anyhal_native_operand* operands, uint32_t operand_count,
                            anyhal_error* error) {
   if (handle != nullptr || operand_count == 0)
-    return fail({ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE,
-                 "native work needs mode=sync and an operand"},
-                error);
+    return fail(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE,
+                "native work needs mode=sync and an operand", error);
   Device& device = *reinterpret_cast<Block*>(operands[0].ref.memory)->device;
   std::vector<uint64_t> addresses;
   const anyhal_status status = guarded(*device.instance, &device, 22, error, [&](auto&) {

@@ -193,7 +193,7 @@ class Line:
 
     def __init__(self, device: RawDevice, flags: int = 0) -> None:
         self.device, self.instance = device, device.instance
-        self.handle, self.signalled = _P(), 0
+        self.handle, self.signalled, self.dead = _P(), 0, False
         if not self.instance.synchronous:
             options = r.sized(r.QueueOptions, flags=flags)
             self.instance.call(
@@ -274,7 +274,8 @@ class Line:
 
     def end(self) -> None:
         if not self.instance.synchronous:
-            self.wait()
+            if not self.dead:
+                self.wait()
             self.instance.release(r.QUEUE, self.handle.value or 0)
 
 

@@ -19,6 +19,10 @@ _WATCHED = frozenset(
     + ("_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t")
     + ("_ZnwmSt11align_val_t", "_ZnamSt11align_val_t")
 )
+_NULLABLE = frozenset(
+    ("malloc", "calloc", "realloc", "aligned_alloc", "memalign")
+    + ("_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t")
+)
 _Twin = c.CFUNCTYPE(*[c.c_uint64] * 7)
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_RELRO = 1, 2, 0x6474E552
 _DT_PLTRELSZ, _DT_STRTAB, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 5, 6, 7, 8, 23
@@ -30,13 +34,19 @@ class NotHereError(Exception):
 
 
 class Interposed:
-    """Calls by name, while open. `names`: what of the family the library imports at all."""
+    """Calls by name, while open. `names`: what of the family the library imports at all. With
+    `nullable`, only functions that may answer NULL, and they do from call `refuse_from` on."""
 
-    def __init__(self, library: str) -> None:
+    def __init__(self, library: str, nullable: bool = False) -> None:
         self.calls: Counter[str] = Counter()
+        self.refuse_from = 0
         self._handle = c.CDLL(library)
         base = _base_of(library)
-        self._slots = [(base + at, name) for name, at in _imports(library)]
+        self._slots = [
+            (base + at, name)
+            for name, at in _imports(library)
+            if not nullable or name in _NULLABLE
+        ]
         self.names = sorted({name for _, name in self._slots})
         self._before: list[tuple[int, int]] = []
         self._twins = {name: self._twin(name) for name in self.names}
@@ -47,6 +57,8 @@ class Interposed:
 
         def counted(*arguments: int) -> int:
             self.calls[name] += 1
+            if self.refuse_from and sum(self.calls.values()) >= self.refuse_from:
+                return 0
             return int(real(*arguments))
 
         return _Twin(counted)
