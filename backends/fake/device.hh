@@ -60,6 +60,8 @@ struct Plan : Object {
   std::vector<anyhal_ref> fixed;
   uint32_t binding_count = 0;
   uint64_t runs = 0;
+  std::vector<Operand> before, first;  // operands of the last run and of the first (bad.cc)
+  bool clears = false;                 // its output, before it reads (bad.cc)
 };
 
 struct Region {
@@ -127,6 +129,10 @@ struct Instance {
   uint64_t stream_waits = 0, last_stream = 0;  // of foreign streams
   std::string violation_text;
   bool forked = false;
+  uint32_t number = 0;            // of this library's instances, from 1
+  uint64_t refusals = 0;          // of op_prepare
+  bool refused_memory = false, preparing = false;
+  std::vector<Description> seen;  // what plans were made of (bad.cc)
   std::vector<std::unique_ptr<Device>> devices;
   std::deque<std::unique_ptr<Object, void (*)(Object*)>> graves;  // the latest dead stay
 };
@@ -163,7 +169,7 @@ anyhal_status guarded(Instance& instance, Device* device, uint32_t slot, anyhal_
   }
 }
 
-constexpr size_t kTombstones = 256;
+constexpr size_t kTombstones = 64;
 
 // Ended objects beyond the latest are forgotten.
 void bury(Instance& instance);
@@ -178,6 +184,20 @@ T* adopt(Instance& instance, std::unique_ptr<T> object, anyhal_object kind, Devi
   instance.graves.emplace_back(raw, [](Object* o) { delete static_cast<T*>(o); });
   return raw;
 }
+
+// Whether the script plays a bad behaviour.
+inline bool is_bad(const Instance& instance, Bad one) { return instance.script.is(one); }
+
+// bad.cc: what bad behaviours do at the usual places, if the script asks for any.
+void bad_before_run(Device& device, Plan& plan, std::vector<Operand>& operands,
+                    const Operand& workspace);
+void bad_after_run(Device& device, Plan& plan, const std::vector<Operand>& operands);
+bool bad_skips(Plan& plan, const std::vector<Operand>& operands);
+void bad_plan(Instance& instance, Plan& plan);
+void bad_prepare(Instance& instance, std::unique_lock<std::mutex>& lock);
+bool bad_block(Device& device, uint32_t purpose, Block& block);
+void bad_entry(Instance& instance);
+void bad_fork(const Instance& instance);
 
 // memory.cc
 Operand resolve(Device& device, const anyhal_ref& ref, uint64_t bytes, const char* what);

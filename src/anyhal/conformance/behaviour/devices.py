@@ -18,20 +18,22 @@ from anyhal.conformance.behaviour.registry import (
 )
 
 
-def _other(bench: Bench) -> hal.Device:
-    for device in hal.devices():
-        if device.fact.backend == bench.facts.backend and device.name != bench.device_name:
-            return device
-    raise NotApplicableError("the backend lists one device alone")
+def _others(bench: Bench) -> list[int]:
+    """Ids of the backend's other devices."""
+    infos = opened(bench).instance.infos()
+    others = [int(i.id) for i in infos if i.id != bench.device._id]
+    if not others:
+        raise NotApplicableError("the backend lists one device alone")
+    return others
 
 
 @behaviour("devices/apart", 25)
 def apart(bench: Bench) -> Measured:
     """Two devices of one instance keep their blocks, queues and results apart, whichever was used
     last."""
-    other = _other(bench)
+    other = _others(bench)[0]
     first = opened(bench)
-    second = RawDevice(first.instance, other._id)
+    second = RawDevice(first.instance, other)
     try:
         values = [work.ramp(4096), work.ramp(4096, 500)]
         lines = [d.line() for d in (first, second)]
@@ -53,7 +55,10 @@ def apart(bench: Bench) -> Measured:
 def copies(bench: Bench) -> Measured:
     """Through the core: patterns that go from one device to the other and back, both ways at once,
     arrive whole."""
-    other, rng = _other(bench), bench.rng("x")
+    count, rng = len(_others(bench)) + 1, bench.rng("x")
+    backend = bench.facts.backend
+    names = (f"{backend}:{i}" for i in range(count))
+    other = next(hal.device(n) for n in names if n != bench.device_name)
     patterns = [rng.integers(0, 1 << 31, 1 << 16).astype(np.int32) for _ in range(2)]
     names = (bench.device_name, other.name)
     there = [hal.asarray(p, device=n) for p, n in zip(patterns, names, strict=True)]

@@ -131,17 +131,17 @@ def _calls(bench: Any) -> None:
 
 for _name, (_what, _look) in _LOOKS.items():
 
-    def _check(bench: Bench, what: str, name: str) -> Measured:
-        look = _LOOKS[name][1]
-        before = look()
+    def _check(bench: Bench, what: str, look: str) -> Measured:
+        ask = _LOOKS[look][1]
+        before = ask()
         _calls(bench)
-        after = look()
+        after = ask()
         require(before == after, "host_state", f"calls changed {what}: {_difference(before, after)}")
         return None
 
     _check.__doc__ = "Calls leave {what} as it was."
     _tier = "smoke" if _name in ("computing", "locale", "signals") else "quick"
-    behaviour(f"host_state/{_name}", 20, tier=_tier, what=_what, name=_name)(_check)
+    behaviour(f"host_state/{_name}", 20, tier=_tier, what=_what, look=_name)(_check)
 
 
 @behaviour("host_state/output", 20, tier="smoke")
