@@ -185,12 +185,22 @@ void check_hello(const anyhal_hello& hello) {
                 "the hello record has unknown flags or a reserved word that is not zero"};
 }
 
+void check_settings(const anyhal_hello& hello) {
+  for (uint32_t i = 0; i < hello.setting_count; ++i) {
+    const std::string name = hello.settings[i].name;
+    if (name != "script" && name != "cache_dir" && name != "folder" && name != "selftest")
+      throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE, "no setting is called " + name};
+  }
+}
+
 anyhal_status start(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error* error) {
-  check_hello(hello);
   auto instance = std::make_unique<Instance>();
   instance->services = hello.services;
   instance->name = hello.instance_name != nullptr ? hello.instance_name : "";
   instance->script = parse_script(script_text(hello));
+  if (!is_bad(*instance, Bad::any_version)) check_hello(hello);
+  if (is_bad(*instance, Bad::strict_settings)) check_settings(hello);
+  bad_entry(*instance);
   make_devices(*instance);
   fill_table(*instance);
   for (const auto& failure : instance->script.failures)
@@ -201,7 +211,7 @@ anyhal_status start(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error
                                                            : instance->script.note)},
                   error);
   reply.flags = instance->script.async ? 0 : ANYHAL_REPLY_SYNCHRONOUS;
-  reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
+  if (!is_bad(*instance, Bad::hot_malloc)) reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
   reply.chosen = reply.abi_min = reply.abi_max = ANYHAL_ABI_VERSION;
   reply.registry_version = ANYHAL_REGISTRY_VERSION;
   reply.fingerprints = anyhal_fingerprints;

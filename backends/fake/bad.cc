@@ -31,11 +31,15 @@ namespace {
 volatile uint8_t g_sink;
 std::atomic<uint64_t> g_turn{0};
 
-void leak(size_t bytes) {
+}  // namespace
+
+void Instance::leak(size_t bytes) {
   auto* block = static_cast<uint8_t*>(std::malloc(bytes));
   if (block != nullptr) std::memset(block, 1, bytes);
   g_sink = block != nullptr ? block[0] : 0;
 }
+
+namespace {
 
 // What everybody in the process shares. Another value each time, so that each change is seen.
 void change_process(const Script& script) {
@@ -179,7 +183,7 @@ void bad_before_run(Device& device, Plan& plan, std::vector<Operand>& operands,
     const anyhal_services& core = *instance.services;
     core.host_free(core.context, core.host_alloc(core.context, 64, 64));
   }
-  if (script.is(Bad::leaks_runs)) leak(16384);
+  if (script.is(Bad::leaks_runs)) instance.leak(16384);
   if (script.is(Bad::leaks_files) && plan.runs % 16 == 0) g_sink = open("/dev/null", O_RDONLY) < 0;
   if (script.is(Bad::bakes_refs)) {
     if (plan.first.empty()) plan.first = operands;
@@ -239,7 +243,7 @@ void bad_after_run(Device& device, Plan& plan, const std::vector<Operand>& opera
 void bad_plan(Instance& instance, Plan& plan) {
   const Script& script = instance.script;
   if (script.bad.none()) return;
-  if (script.is(Bad::leaks_plans)) leak(16384);
+  if (script.is(Bad::leaks_plans)) instance.leak(16384);
   const Description original = plan.op;
   const bool in_place = plan.alias_of.back() >= 0;
   for (const Description& old : instance.seen) {
@@ -248,7 +252,10 @@ void bad_plan(Instance& instance, Plan& plan) {
         same_shapes(old, plan.op))
       plan.clears = true;
   }
-  if (instance.seen.size() < 4096) instance.seen.push_back(original);
+  const uint64_t first = static_cast<uint64_t>(Bad::key_dtype);
+  const uint64_t last = static_cast<uint64_t>(Bad::key_target);
+  for (uint64_t key = first; key <= last; ++key)
+    if (script.bad[key]) return instance.seen.push_back(original);
 }
 
 void bad_prepare(Instance& instance, std::unique_lock<std::mutex>& lock) {
@@ -274,6 +281,15 @@ void bad_prepare(Instance& instance, std::unique_lock<std::mutex>& lock) {
   std::this_thread::sleep_for(std::chrono::microseconds(300));
   lock.lock();
   instance.preparing = false;
+}
+
+// The queue that a call goes to: the first one that this thread used, on that device.
+Queue& bad_queue(Queue& queue) {
+  if (!is_bad(*queue.device->instance, Bad::thread_queue)) return queue;
+  thread_local std::map<const Device*, Queue*> first;
+  Queue*& mine = first[queue.device];
+  if (mine == nullptr || !mine->alive) mine = &queue;
+  return *mine;
 }
 
 // Whether the block was given bytes of its own here: another one's.

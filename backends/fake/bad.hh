@@ -15,7 +15,7 @@
   X(key_attribute) X(key_scalar) X(key_in_place) X(key_target) X(cached_result) X(second_differs) \
   X(bakes_refs) X(reads_workspace) X(needs_memory) X(random_bits) X(part_order) X(batch_lie)      \
   X(writes_input) X(reads_around) X(writes_around) X(reads_on) X(stale_graph) X(last_graph)       \
-  X(graph_in_place) X(graph_spoils) X(plan_scratch) X(one_prepare) X(leaks_runs) X(leaks_plans)   \
+  X(graph_in_place) X(plan_scratch) X(one_prepare) X(leaks_runs) X(leaks_plans)   \
   X(leaks_refusals) X(leaks_files) X(drifts) X(host_computing) X(host_locale) X(host_signals)     \
   X(host_environment) X(host_directory) X(host_umask) X(host_limits) X(host_thread_name)          \
   X(host_affinity) X(host_output) X(host_loading) X(fork_hangs) X(fork_crashes) X(exit_crashes)   \

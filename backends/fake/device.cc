@@ -66,6 +66,7 @@ void release_object(Instance& instance, Object& object, bool abandon) {
   if (object.kind == ANYHAL_OBJECT_MEMORY) {
     auto& block = static_cast<Block&>(object);
     block.device->live_bytes[block.kind_index] -= block.foreign ? 0 : block.bytes;
+    if (is_bad(instance, Bad::keeps_blocks)) block.data = nullptr;
     empty_block(block);
   } else if (object.kind == ANYHAL_OBJECT_PLAN) {
     auto& plan = static_cast<Plan&>(object);
@@ -140,6 +141,10 @@ std::string notes(const Instance& instance) {
   return text;
 }
 
+void drop(const Block& block) {
+  if (block.data != nullptr && !block.foreign) std::memset(block.data, 0xff, block.bytes);
+}
+
 void query(Instance& instance, Device& device, uint32_t key, uint64_t argument, void* value,
            uint64_t* bytes) {
   const DeviceScript& script = instance.script.devices[device.number];
@@ -160,7 +165,10 @@ void query(Instance& instance, Device& device, uint32_t key, uint64_t argument, 
       return answer(&number, sizeof number, value, bytes);
     }
     case ANYHAL_QUERY_CAPABILITIES: {
-      const auto rows = capabilities(instance.script, script);
+      auto rows = capabilities(instance.script, script);
+      if (is_bad(instance, Bad::capability_changes) && instance.executed != 0) rows.pop_back();
+      if (is_bad(instance, Bad::query_overruns) && *bytes != 0 && *bytes < sizeof rows[0])
+        std::memset(value, 0, sizeof rows[0]);
       return answer(rows.data(), rows.size() * sizeof rows[0], value, bytes);
     }
     case ANYHAL_QUERY_NOTES: {
@@ -179,6 +187,9 @@ void open(Instance& instance, Device& device, uint64_t* out_address_block) {
     throw Fault{ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_NONE,
                 device.lost ? device.loss : "the device does not answer"};
   if (device.alive && !device.lost) violation(instance, "device opened twice");
+  if (is_bad(instance, Bad::no_reopen) && device.opened)
+    throw Fault{ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, "it was opened before"};
+  device.opened = true;
   device.lost = false;
   device.alive = true;
   *out_address_block = 0;
@@ -204,6 +215,8 @@ anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t
       const uint32_t known = std::min<uint32_t>(infos[i].size, sizeof info);
       info.size = known;
       std::memcpy(&infos[i], &info, known);
+      if (is_bad(instance, Bad::long_records) && infos[i].size >= sizeof info)
+        std::memset(&infos[i] + 1, 0, i + 1 < capacity ? 0 : 8);
     }
   });
 }
@@ -276,6 +289,10 @@ anyhal_status notify(anyhal_self* self, uint32_t event, uint64_t, uint64_t* out_
     if (out_bytes != nullptr) *out_bytes = 0;
     // Without queues there is nothing that a fork could spoil: the child goes on.
     if (event == ANYHAL_EVENT_FORK_CHILD) instance.forked = instance.script.async;
+    if (event == ANYHAL_EVENT_FORK_CHILD) bad_fork(instance);
+    if (event == ANYHAL_EVENT_TRIM && is_bad(instance, Bad::trim_drops))
+      for (const auto& object : instance.graves)
+        if (object->alive && object->kind == ANYHAL_OBJECT_MEMORY) drop(static_cast<Block&>(*object));
   });
 }
 
@@ -286,6 +303,10 @@ anyhal_status extension(anyhal_self* self, const char* name, uint32_t since, con
     *out_table = nullptr;
     if (instance.script.foreign != 0 && std::strcmp(name, ANYHAL_FOREIGN_NAME) == 0 &&
         since <= ANYHAL_FOREIGN_VERSION) {
+      *out_table = foreign_table();
+      return;
+    }
+    if (is_bad(instance, Bad::any_extension)) {
       *out_table = foreign_table();
       return;
     }

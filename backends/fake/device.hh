@@ -80,6 +80,7 @@ struct Item {
   std::vector<Region> regions;
   Operand workspace;  // of a run
   uint8_t pattern[4] = {};
+  const void* pattern_from = nullptr;  // read late (bad.cc)
   uint32_t pattern_bytes = 0;
   uint64_t value = 0;       // signal and wait
   Queue* source = nullptr;  // wait
@@ -108,7 +109,7 @@ struct Module : Object {};
 struct Device : Object {
   Instance* instance = nullptr;
   uint32_t number = 0;
-  bool lost = false;
+  bool lost = false, opened = false;
   std::string loss;
   uint64_t live_bytes[2] = {};  // by kind, each with a heap of its own
   std::unique_ptr<Block> address_block;
@@ -132,6 +133,7 @@ struct Instance {
   uint32_t number = 0;            // of this library's instances, from 1
   uint64_t refusals = 0;          // of op_prepare
   bool refused_memory = false, preparing = false;
+  static void leak(size_t bytes);
   std::vector<Description> seen;  // what plans were made of (bad.cc)
   std::vector<std::unique_ptr<Device>> devices;
   std::deque<std::unique_ptr<Object, void (*)(Object*)>> graves;  // the latest dead stay
@@ -195,6 +197,7 @@ void bad_after_run(Device& device, Plan& plan, const std::vector<Operand>& opera
 bool bad_skips(Plan& plan, const std::vector<Operand>& operands);
 void bad_plan(Instance& instance, Plan& plan);
 void bad_prepare(Instance& instance, std::unique_lock<std::mutex>& lock);
+Queue& bad_queue(Queue& queue);
 bool bad_block(Device& device, uint32_t purpose, Block& block);
 void bad_entry(Instance& instance);
 void bad_fork(const Instance& instance);
@@ -209,11 +212,12 @@ void check_part(Device& device, const Operand& operand, uint64_t bytes, bool wri
 
 // queue.cc
 void enqueue(Queue& queue, Item item);
+void run_now(Queue& queue);
 void execute(Device& device, Item& item);
 int64_t now_ns();
 
 // plan.cc
-void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands,
+void run_plan(Device& device, Plan& plan, std::vector<Operand> operands,
               const Operand& workspace);
 std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& call);
 

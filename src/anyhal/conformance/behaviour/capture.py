@@ -114,20 +114,3 @@ def no_driver_calls(bench: Bench) -> Measured:
     return None
 
 
-@behaviour("capture/error-inside", 16)
-def error_inside(bench: Bench) -> Measured:
-    """An error while recording forgets the recording; the queue and the arrays go on."""
-    values = work.ramp(_N)
-    x = hal.asarray(values, device=bench.device)
-    try:
-        with hal.graph(bench.device):
-            hal.add(x, x)
-            hal.add(x, hal.asarray(np.ones(3, np.float32), device=bench.device))
-        require(False, "accepted", "an addition of 512 and 3 elements was recorded")
-    except hal.HalError:
-        pass
-    require_equal(hal.add(x, x).numpy(), 2 * values, "capture", "after a recording that failed")
-    graph, y = _recorded(bench, x, 1.0)
-    graph.launch()
-    require_equal(y.numpy(), 2 * values + 1, "capture", "a graph after the failed one")
-    return None

@@ -63,6 +63,7 @@ def across_queues(bench: Bench) -> Measured:
     a, b, x = source.put(values), source.put(one), source.put(values)
     work.gate(device).hold(source)
     early = source.signal(step=2)
+    work.gate(device).hold(source)
     source.run(plan, a, b, x)
     late = source.signal(step=4)
     found = []
