@@ -53,7 +53,10 @@ void change_process(const Script& script) {
     std::setlocale(turn % 2 != 0 ? LC_ALL : LC_NUMERIC, names[turn % 3]);
     if (turn % 3 == 2) std::setlocale(LC_CTYPE, "C.UTF-8");
   }
-  if (script.is(Bad::host_signals)) std::signal(SIGRTMIN + 1 + turn % 20, [](int) {});
+  if (script.is(Bad::host_signals)) {
+    const int number = SIGRTMIN + 1 + static_cast<int>(turn % 20);
+    if (std::signal(number, [](int) {}) != SIG_DFL) std::signal(number, SIG_DFL);
+  }
   if (script.is(Bad::host_environment)) setenv("FAKE_TURN", std::to_string(turn).c_str(), 1);
   if (script.is(Bad::host_directory)) {
     static constexpr const char* folders[] = {"/", "/usr", "/etc"};
@@ -153,6 +156,21 @@ void flip(uint8_t* at) {
   write(at, static_cast<uint32_t>(read<uint32_t>(at) ^ 1u));
 }
 
+// The second operand of a binary op, when it is one number: as it was at the first run.
+void keep_scalar(Plan& plan, std::vector<Operand>& operands) {
+  if (plan.op.op != ANYHAL_OP_BINARY) return;
+  const Tensor& tensor = plan.op.tensors[1];
+  const uint8_t* now = bytes_of(operands[1]);
+  if (now == nullptr) now = reinterpret_cast<const uint8_t*>(operands[1].inline_value);
+  if (tensor.bytes != unit_bytes(tensor.dtype) || tensor.bytes == plan.op.tensors[2].bytes) return;
+  if (plan.scalar.data == nullptr) {
+    plan.scalar.data = plan.scalar_bytes;
+    std::memcpy(plan.scalar_bytes, now, tensor.bytes);
+  }
+  plan.descriptor_flags[1] &= ~static_cast<uint32_t>(ANYHAL_TENSOR_INLINE);
+  operands[1] = {&plan.scalar, 0, {}};
+}
+
 struct Parts {
   uint32_t last = 0;
 };
@@ -190,15 +208,10 @@ void bad_before_run(Device& device, Plan& plan, std::vector<Operand>& operands,
     for (size_t i = 0; i < plan.op.input_count; ++i)
       if (operands[i].block != nullptr && plan.first[i].block->alive) operands[i] = plan.first[i];
   }
-  if (script.is(Bad::key_scalar)) {
-    if (plan.first.empty()) plan.first = operands;
-    for (size_t i = 0; i < operands.size(); ++i)
-      if ((plan.descriptor_flags[i] & ANYHAL_TENSOR_INLINE) != 0) operands[i] = plan.first[i];
-  }
+  if (script.is(Bad::key_scalar)) keep_scalar(plan, operands);
   if (script.is(Bad::key_offset))
     for (Operand& operand : operands)
-      if (operand.block != nullptr && !operand.block->everything)
-        operand.offset -= operand.offset % 64;
+      if (operand.block != nullptr) operand.offset -= operand.offset % 64;
   if (plan.clears && operands.back().block != nullptr)
     std::memset(bytes_of(operands.back()), 0, plan.op.tensors.back().bytes);
   if (script.is(Bad::reads_workspace) && workspace.block != nullptr)
@@ -320,7 +333,6 @@ void bad_entry(Instance& instance) {
   }
   if (instance.number != 1) return;
   if (is_bad(instance, Bad::exit_crashes)) std::atexit([] { std::abort(); });
-  if (is_bad(instance, Bad::exit_hangs)) std::atexit([] { pause(); });
 }
 
 void bad_fork(const Instance& instance) {

@@ -19,9 +19,10 @@
   X(leaks_refusals) X(leaks_files) X(drifts) X(host_computing) X(host_locale) X(host_signals)     \
   X(host_environment) X(host_directory) X(host_umask) X(host_limits) X(host_thread_name)          \
   X(host_affinity) X(host_output) X(host_loading) X(fork_hangs) X(fork_crashes) X(exit_crashes)   \
-  X(exit_hangs) X(instances_share) X(no_reopen) X(any_version) X(strict_settings)                 \
+  X(instances_share) X(no_reopen) X(any_version) X(strict_settings)                 \
   X(devices_share) X(capability_changes) X(query_overruns) X(long_records) X(takes_unknown)       \
-  X(any_extension) X(untyped) X(fickle_refusal) X(no_lie) X(over_limit) X(undeclared)
+  X(any_extension) X(untyped) X(fickle_refusal) X(no_lie) X(over_limit) X(undeclared)     \
+  X(mapping_copied) X(any_kind) X(any_count)
 
 namespace hal::fake {
 

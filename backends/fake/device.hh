@@ -62,6 +62,8 @@ struct Plan : Object {
   uint64_t runs = 0;
   std::vector<Operand> before, first;  // operands of the last run and of the first (bad.cc)
   bool clears = false;                 // its output, before it reads (bad.cc)
+  uint8_t scalar_bytes[8] = {};
+  Block scalar;  // the number that was operand 1 of the first run (bad.cc)
 };
 
 struct Region {
@@ -132,6 +134,7 @@ struct Instance {
   bool forked = false;
   uint32_t number = 0;            // of this library's instances, from 1
   uint64_t refusals = 0;          // of op_prepare
+  uint64_t answers = 0;           // what it can do, so often
   bool refused_memory = false, preparing = false;
   static void leak(size_t bytes);
   std::vector<Description> seen;  // what plans were made of (bad.cc)

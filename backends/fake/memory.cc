@@ -23,6 +23,7 @@ void check_room(Device& device, const anyhal_memory_request& request) {
   Instance& instance = *device.instance;
   const DeviceScript& script = instance.script.devices[device.number];
   const uint32_t kinds = instance.script.async || instance.script.cell ? 2 : 1;
+  if (is_bad(instance, Bad::any_kind) && (request.kind >= kinds || request.flags != 0)) return;
   if (request.kind >= kinds) violation(instance, "memory_alloc names a kind that does not exist");
   if (request.flags != 0 || request.reserved[0] != 0 || request.reserved[1] != 0)
     violation(instance, "memory_alloc has unknown flags or a reserved word that is not zero");
@@ -151,7 +152,7 @@ anyhal_status memory_alloc(anyhal_device* handle, const anyhal_memory_request* r
       block->foreign = true;
     }
     Block* made = adopt(*device.instance, std::move(block), ANYHAL_OBJECT_MEMORY, &device);
-    device.live_bytes[request->kind] += made->bytes;
+    device.live_bytes[request->kind % 2] += made->bytes;
     describe_block(*made, host_kind(device, request->kind), *out_block);
   });
 }
@@ -185,7 +186,13 @@ anyhal_status memory_map(anyhal_device* handle, anyhal_ref ref, uint64_t bytes, 
                   "this memory is not host-visible; copy to one that is"};
     if (operand.block->pending != 0)
       violation(*device.instance, "memory_map of a range that is not idle");
-    if ((flags & ANYHAL_MAP_END) == 0) *out_pointer = bytes_of(operand);
+    if ((flags & ANYHAL_MAP_END) != 0) return;
+    *out_pointer = bytes_of(operand);
+    if (!is_bad(*device.instance, Bad::mapping_copied)) return;
+    static std::vector<std::unique_ptr<uint8_t[]>> copies;
+    copies.push_back(std::make_unique<uint8_t[]>(bytes));
+    std::memcpy(copies.back().get(), bytes_of(operand), bytes);
+    *out_pointer = copies.back().get();
   });
 }
 

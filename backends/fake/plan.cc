@@ -139,7 +139,7 @@ void refuse(Instance& instance, int32_t reason, const std::string& why) {
   if (script.is(Bad::leaks_refusals)) instance.leak(2048);
   if (script.is(Bad::no_lie) && reason == ANYHAL_REASON_DTYPE) return;
   if (script.is(Bad::untyped)) throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE, ""};
-  if (script.is(Bad::fickle_refusal) && instance.refusals % 2 != 0)
+  if (script.is(Bad::fickle_refusal) && instance.refusals % 3 == 0)
     throw Fault{ANYHAL_STATUS_UNSUPPORTED, static_cast<anyhal_reason>(reason), "not now"};
   throw Fault{ANYHAL_STATUS_UNSUPPORTED, static_cast<anyhal_reason>(reason), why};
 }
@@ -335,11 +335,14 @@ std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& 
   if (plan.type == Plan::kGraph || plan.type == Plan::kKernel) {
     if (call.operand_count != plan.binding_count)
       violation(instance, "a graph or kernel was called with another number of bindings");
-  } else if (call.operand_count != plan.op.tensors.size()) {
+  } else if (call.operand_count != plan.op.tensors.size() && !is_bad(instance, Bad::any_count)) {
     violation(instance, "a plan was called with another number of operands");
   }
-  std::vector<Operand> operands(call.operand_count);
-  for (uint32_t i = 0; i < call.operand_count; ++i) {
+  const auto takes = static_cast<uint32_t>(plan.op.tensors.size());
+  const bool any = plan.type == Plan::kOp && is_bad(instance, Bad::any_count);
+  const uint32_t count = any ? takes : call.operand_count;  // reads on behind a short list
+  std::vector<Operand> operands(count);
+  for (uint32_t i = 0; i < count; ++i) {
     const anyhal_ref& ref = call.operands[i];
     const uint32_t flags = i < plan.descriptor_flags.size() ? plan.descriptor_flags[i] : 0;
     if ((flags & ANYHAL_TENSOR_INLINE) != 0) {
@@ -407,7 +410,7 @@ anyhal_status op_enqueue(anyhal_queue* handle, anyhal_plan* plan_handle, const a
     item.tag = call->tag;
     item.operands = operands_of(device, plan, *call);
     item.workspace = workspace_of(device, plan, *call);
-    if (is_bad(*device.instance, Bad::hiccup) && device.instance->calls[6] % 2 == 0)
+    if (is_bad(*device.instance, Bad::hiccup) && device.instance->calls[6] % 3 != 0)
       throw Fault{ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "not now"};
     if (is_bad(*device.instance, Bad::plan_scratch)) {
       plan.before = item.operands;

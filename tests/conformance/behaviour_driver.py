@@ -1,6 +1,7 @@
-"""Runs behaviours in a process of their own: a device, a tier or ids; one JSON line for each.
+"""Runs behaviours in a process of their own, one JSON line for each.
 
-SPDX-License-Identifier: Apache-2.0
+Arguments: device, tier; `also` and ids that are run whatever their tier, or `only` and beginnings
+of ids. SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ class Bench:
 
 
 def main() -> None:
-    name, tier, *prefixes = sys.argv[1:]
+    name, tier, *rest = sys.argv[1:]
+    word, names = (rest[0], tuple(rest[1:])) if rest else ("also", ())
     device = hal.device(name)
     device.tested = False
     level = suite.TIERS.index(tier)
     with hal.use(device=device, allow_uncertified=(device.fact.backend,)):
         for case in behaviour.cases():
-            asked = any(case.id.startswith(f"behaviour/{p}") for p in prefixes)
-            if prefixes and not asked or suite.TIERS.index(case.tier) > level:
+            tail = case.id.removeprefix("behaviour/")
+            due = suite.TIERS.index(case.tier) <= level
+            named = tail.startswith(names) if word == "only" else tail in names
+            if not (due and named if word == "only" else due or named):
                 continue
             print(json.dumps({"begun": case.id}), flush=True)
             began = time.monotonic()

@@ -67,4 +67,6 @@ def _found(one: Behaviour, bench: Bench, case: Case) -> Finding:
         return Finding("fail", str(why), "device_lost")
     except HalError as why:
         return Finding("fail", f"{type(why).__name__}: {why}", why.code)
+    except Exception as why:  # what no check expects is no reason to end the run
+        return Finding("fail", f"{type(why).__name__}: {why}", "error")
     return Finding("pass", measured=measured or {})

@@ -94,15 +94,18 @@ def equals_eager(bench: Bench) -> Measured:
 
 @behaviour("capture/no-driver-calls", 11, 16)
 def no_driver_calls(bench: Bench) -> Measured:
-    """Launches make no block, prepare nothing and wait for nothing."""
+    """Launches between other calls make no block, prepare nothing and wait for nothing."""
     x = hal.asarray(work.ramp(_N), device=bench.device)
     graph, _ = _recorded(bench, x, 2.0)
+    long = hal.asarray(np.ones(50_000, np.float32), device=bench.device)
     for _ in range(3):
         graph.launch()
+        hal.add(long, long)  # a block of its own, idle from now on
     hal.synchronize(bench.device)
     before = hal.counters(bench.device)
     for _ in range(16):
         graph.launch()
+        hal.add(long, long)
     after = hal.counters(bench.device)
     hal.synchronize(bench.device)
     names = ["plans_prepared", "driver_allocs", "driver_frees"]

@@ -32,6 +32,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "host_wait": (_P, _U64, _U64, _P),
     "queue_copy": (_P, _P, _U32),
     "device_query": (_P, _U32, _U64, _P, _P),
+    "memory_map": (_P, _REF, _U64, _U32, _P),
     "queue_fill": (_P, _REF, _U64, _P, _U32),
     "queue_notify": (_P, _U64, r.NotifyFn, _P),
     "notify": (_P, _U32, _U64, _P),
@@ -331,7 +332,13 @@ class RawPlan:
             r.Call, tag=self.device.tag, operands=array, operand_count=len(refs),
             workspace=workspace or r.Ref(),
         )  # fmt: skip
-        self.device.instance.call("op_enqueue", line.handle, self.handle, r.pointer(call))
+        arguments = "op_enqueue", line.handle, self.handle, r.pointer(call)
+        for _ in range(3):
+            status, error = self.device.instance.attempt(*arguments)
+            if status != r.OUT_OF_MEMORY:  # not accepted: the core would trim and try again
+                break
+        if status != r.OK:
+            raise RefusedError("op_enqueue", status, error)
         c.memset(array, 0xA5, c.sizeof(array))  # its arrays may be reused at once, and are
         c.memset(c.byref(call), 0xA5, c.sizeof(call))
 
@@ -363,7 +370,7 @@ class Description:
             )  # fmt: skip
             tensor.dims, tensor.strides = c.cast(dims, _P), c.cast(strides, _P)
             tensor.alignment, tensor.memory_kind = 64, device.compute
-            width = np.dtype(_DTYPE[dtype].numpy).itemsize
+            width = _DTYPE[dtype].block_bytes
             if device.cells:
                 tensor.block_bytes = int(np.prod(shape, dtype=np.int64)) * width
         self.attributes = c.create_string_buffer(attributes, max(len(attributes), 1))

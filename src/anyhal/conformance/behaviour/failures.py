@@ -25,15 +25,15 @@ from anyhal.conformance.behaviour.registry import (
 )
 
 
-def _gather(device: RawDevice, line: Line, index: int) -> tuple[Any, np.ndarray]:
-    """Enqueues a gather of which one index may be out of range; the output and its content."""
+_BEFORE = np.full((3, 4), 77, np.float32)
+
+
+def _gather(device: RawDevice, line: Line, index: int) -> tuple[work.RawPlan, list[Any]]:
+    """A gather of which one index may be out of range: plan and operands, the output last."""
     x, indices = work.ramp(64).reshape(16, 4), np.array([0, index, 2], np.int64)
     shapes = [("f32", (16, 4)), ("i64", (3,)), ("f32", (3, 4))]
     plan = work.RawPlan(device, work.GATHER, shapes, work.attributes(0))
-    before = np.full((3, 4), 77, np.float32)
-    refs = [line.put(x), line.put(indices), line.put(before)]
-    plan.enqueue(line, refs)
-    return refs[2], before
+    return plan, [line.put(x), line.put(indices), line.put(_BEFORE)]
 
 
 @behaviour("failures/bad-index", 19, tier="smoke")
@@ -44,9 +44,10 @@ def bad_index(bench: Bench) -> Measured:
     healthy, values = device.line(), work.ramp(64)
     plan, x = work.add(device, 64), healthy.put(values)
     for index in (16, -1, 1 << 40):
-        line, late, out = device.line(), False, None
+        line, late = device.line(), False
+        gather, refs = _gather(device, line, index)
         try:
-            out, before = _gather(device, line, index)
+            line.run(gather, *refs)
             line.wait()
         except RefusedError as why:
             late = why.slot != "op_enqueue"
@@ -57,7 +58,7 @@ def bad_index(bench: Bench) -> Measured:
             line.dead = late
         else:
             raise WrongError("accepted", f"index {index} of 16 rows was accepted")
-        if late and out is not None:
+        if late:
             status, state, _ = line.attempt_wait(line.signalled, 0)
             require(
                 status != r.OK and state.status != r.OK and 0 < state.failed_value,
@@ -65,16 +66,40 @@ def bad_index(bench: Bench) -> Measured:
                 f"asked again after the failure the wait answers {status}, the state"
                 f" {state.status}, first failed value {state.failed_value}",
             )
-            if not device.cells:
-                found = healthy.read(out, before)
-                require_equal(found, before, "outside_written", f"the output of index {index}")
+        found = healthy.read(refs[-1], _BEFORE)
+        require_equal(found, _BEFORE, "outside_written", f"the output of index {index}")
         y = healthy.fresh(values.nbytes)
         healthy.run(plan, x, x, y)
         require_equal(healthy.read(y, values), 2 * values, "failure", "another queue, afterwards")
     line = device.line()
-    out, before = _gather(device, line, 15)
+    gather, refs = _gather(device, line, 15)
+    line.run(gather, *refs)
     right = work.ramp(64).reshape(16, 4)[[0, 15, 2]]
-    require_equal(line.read(out, before), right, "failure", "a right call, afterwards")
+    require_equal(line.read(refs[-1], _BEFORE), right, "failure", "a right call, afterwards")
+    return None
+
+
+@behaviour("failures/wrong-count", 19, 22)
+def wrong_count(bench: Bench) -> Measured:
+    """A call with another number of operands than its plan is `invalid_argument`, and later calls
+    go on."""
+    device = opened(bench)
+    line, values = device.line(), work.ramp(64)
+    plan, x, y = work.add(device, 64), line.put(values), line.put(values)
+    operands = (r.Ref * 4)(x, x, y, y)
+    for count in (2, 4):
+        call = r.sized(r.Call, tag=1, operands=operands, operand_count=count)
+        status, _ = device.instance.attempt(
+            "op_enqueue", line.handle, plan.handle, r.pointer(call)
+        )
+        require(
+            status == r.INVALID_ARGUMENT,
+            "accepted",
+            f"a plan of three operands called with {count}: {r.STATUSES[status]}",
+        )
+    require_equal(line.read(y, values), values, "outside_written", "an operand of those calls")
+    line.run(plan, x, x, y)
+    require_equal(line.read(y, values), 2 * values, "failure", "a right call, afterwards")
     return None
 
 

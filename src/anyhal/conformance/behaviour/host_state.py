@@ -187,12 +187,15 @@ def worker_threads(bench: Bench) -> Measured:
     return None
 
 
-def _loading(name: str, seed: int) -> list[str]:
+def _loading(name: str, seed: int, library: str) -> list[str]:
     """What finding, loading and opening the device changed, and its first calls."""
     with suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "C.UTF-8")
     looks = {k: look for k, (_, look) in _LOOKS.items() if k not in _NOT_AT_LOADING}
     before = {k: look() for k, look in looks.items()}
+    with suppress(OSError):  # what it needs may have to be opened first
+        c.CDLL(library)  # its constructors, with nobody to put right what they do
+    opened = {k: look() for k, look in looks.items()}
     import anyhal as hal
 
     device = hal.device(name)
@@ -204,6 +207,10 @@ def _loading(name: str, seed: int) -> list[str]:
         f"{_LOOKS[k][0]} ({_difference(before[k], after[k])})"
         for k in before
         if before[k] != after[k]
+    ] + [
+        f"{_LOOKS[k][0]}, by its constructors ({_difference(before[k], opened[k])})"
+        for k in before
+        if before[k] != opened[k]
     ]
 
 
@@ -214,7 +221,7 @@ _loading.before_loading = True  # type: ignore[attr-defined]
 def loading(bench: Bench) -> Measured:
     """Loading the library, opening the device and its first calls leave the process as it was, and
     write nothing to standard output."""
-    ended = child.ask(bench, _loading, 50)
+    ended = child.ask(bench, _loading, 50, library=bench.device._instance.path)
     why = ended.said()
     require(not why, "crash", f"a process that loads the backend: {why}")
     if ended.told:

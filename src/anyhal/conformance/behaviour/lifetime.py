@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import ctypes as c
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from anyhal.conformance.behaviour.driver import opened
 from anyhal.conformance.behaviour.registry import (
     Bench,
     Measured,
+    NotApplicableError,
     behaviour,
     require,
     require_equal,
@@ -62,6 +64,39 @@ def arguments(bench: Bench) -> Measured:
         if status == r.OK:
             right = np.full(_N, 3, np.float32)
             require_equal(line.read(y, right), right, "lifetime", "filled, and the pattern reused")
+    return None
+
+
+@behaviour("lifetime/mapping", 10)
+def mapping(bench: Bench) -> Measured:
+    """What the host writes while a range is mapped is there after the end of the access, for copies
+    and for the next mapping."""
+    device = opened(bench)
+    if not device.instance.has("memory_map") or not device.instance.has("queue_copy"):
+        raise NotApplicableError("the backend has no memory_map")
+    line, values = device.line(), work.ramp(_N)
+    ref = r.Ref(device.alloc(values.nbytes, device.staging).memory, 0)
+    read, write, end = 1, 2, 4
+
+    def mapped(flags: int) -> Any:
+        at = r.P()
+        status, _ = device.instance.attempt(
+            "memory_map", device.handle, ref, values.nbytes, flags, r.pointer(at)
+        )
+        if status == r.UNSUPPORTED:
+            raise NotApplicableError("the backend does not map this memory")
+        require(status == r.OK, "status", f"memory_map answered {r.STATUSES[status]}")
+        return at.value
+
+    c.memmove(mapped(write), values.ctypes.data, values.nbytes)
+    mapped(write | end)
+    copied = line.fresh(values.nbytes)
+    line.copy(copied, ref, values.nbytes)
+    require_equal(line.read(copied, values), values, "lifetime", "copied after the access")
+    found = np.empty_like(values)
+    c.memmove(found.ctypes.data, mapped(read), values.nbytes)
+    mapped(read | end)
+    require_equal(found, values, "lifetime", "mapped again")
     return None
 
 

@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import ctypes as c
 import threading
 import time
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 
 import anyhal as hal
+from anyhal.conformance.behaviour import records as r
 from anyhal.conformance.behaviour import work
 from anyhal.conformance.behaviour.driver import opened
 from anyhal.conformance.behaviour.registry import (
     Bench,
     Measured,
+    NotApplicableError,
     behaviour,
     require,
     require_equal,
@@ -51,6 +54,32 @@ def op_after_copy(bench: Bench) -> Measured:
     return None
 
 
+@behaviour("order/op-after-fill", 4, tier="smoke")
+def op_after_fill(bench: Bench) -> Measured:
+    """Fills and ops of one queue take effect in the order of the calls."""
+    device = opened(bench)
+    if not device.instance.has("queue_fill"):
+        raise NotApplicableError("the backend has no queue_fill")
+    line, plan, values = device.line(), work.add(device, _N), work.ramp(_N)
+    a, y, z = line.put(values), line.put(values), line.put(values)
+    if not line.instance.synchronous:
+        work.gate(device).hold(line)
+    line.run(plan, a, a, y)
+    line.run(plan, y, a, z)
+    pattern = c.create_string_buffer(np.float32(3).tobytes(), 4)
+    status, error = line.instance.attempt(
+        "queue_fill", line.handle, y, values.nbytes, c.cast(pattern, r.P), 4
+    )
+    if status == r.UNSUPPORTED:
+        raise NotApplicableError("the backend does not fill this memory")
+    require(status == r.OK, "status", f"queue_fill answered {r.STATUSES[status]}: {error.text!r}")
+    right = 3 * values
+    require_equal(line.read(z, right), right, "order", "an op before the fill")
+    right = np.full(_N, 3, np.float32)
+    require_equal(line.read(y, right), right, "order", "the fill behind the ops")
+    return None
+
+
 @behaviour("order/across-queues", 6, tier="smoke")
 def across_queues(bench: Bench) -> Measured:
     """A queue that waits for a value of another one runs behind it; a value between two signals
@@ -67,7 +96,7 @@ def across_queues(bench: Bench) -> Measured:
     source.run(plan, a, b, x)
     late = source.signal(step=4)
     found = []
-    for value in (late, early + 1):  # early + 1 lies between the two signals
+    for value in (early + 1, late):  # early + 1 lies between the two signals
         target = device.line()
         target.after(source, value)
         y = target.fresh(values.nbytes)

@@ -79,6 +79,25 @@ def _too_large(device: RawDevice, kind: int) -> Any:
     return -(-size // max(row.granularity, 1)) * max(row.granularity, 1), statuses
 
 
+@behaviour("pools/unknown-kind", 1, 10, tier="smoke")
+def unknown_kind(bench: Bench) -> Measured:
+    """Memory of a kind that does not exist, or with an unknown flag, is refused."""
+    device = opened(bench)
+    for name, fields in (
+        ("a kind that does not exist", {"kind": len(device.kinds)}),
+        ("an unknown flag", {"kind": device.compute, "flags": 1 << 20}),
+    ):
+        request = r.sized(r.Request, bytes=4096, alignment=256, **fields)
+        block = r.sized(r.Block)
+        status, error = device.instance.attempt(
+            "memory_alloc", device.handle, r.pointer(request), r.pointer(block)
+        )
+        refused = status in (r.INVALID_ARGUMENT, r.UNSUPPORTED)
+        require(refused, "accepted", f"{name}: {r.STATUSES[status]}")
+        require(bool(error.text), "untyped", f"{name}: refused without a text")
+    return None
+
+
 @behaviour("pools/more-than-all", 10, 30, tier="smoke")
 def more_than_all(bench: Bench) -> Measured:
     """A request for more than the heap is refused as `out_of_memory` (`invalid_argument` above a

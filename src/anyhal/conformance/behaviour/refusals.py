@@ -38,6 +38,10 @@ def _descriptions(device: RawDevice) -> list[tuple[str, Description]]:
         for dtype in _DTYPES:
             operands = [(dtype, shape) for shape in shapes]
             found.append((f"op {op} on {dtype}", Description(device, op, operands, attributes)))
+    for rank in (3, 4):
+        shape = (2,) * (rank - 2) + (8, 8)
+        batched = Description(device, work.MATMUL, [("f32", shape)] * 3)
+        found.append((f"matmul of rank {rank} on f32", batched))
     limit = device.info.rank_max
     if 0 < limit < 64:
         shape = (1,) * (limit + 1)

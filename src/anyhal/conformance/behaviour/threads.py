@@ -45,10 +45,14 @@ def one_plan(bench: Bench) -> Measured:
 
     def body(number: int) -> None:
         values = work.ramp(4096, number)
-        a = np.full((24, 24), number + 1, np.float32)
+        a = np.full((48, 48), number + 1, np.float32)
+        rows = np.full((40, 3000), number + 1, np.float32)
         with hal.use(device=device, allow_uncertified=(device.fact.backend,)):
             x, m = hal.asarray(values, device=device), hal.asarray(a, device=device)
-            for _ in range(8):
+            long = hal.asarray(rows, device=device)
+            for _ in range(6):
+                sums = hal.sum(long, axis=1).numpy()
+                require_equal(sums, rows.sum(1), "threads", f"sums of rows, thread {number}")
                 found = hal.multiply(x, x).numpy()
                 require_equal(found, values * values, "threads", f"multiply, thread {number}")
                 require_equal(hal.matmul(m, m).numpy(), a @ a, "threads", f"thread {number}")
@@ -64,12 +68,27 @@ def queues_of_their_own(bench: Bench) -> Measured:
     queue, plan or result."""
     device = opened(bench)
     plan = work.add(device, 4096)
+    product = work.RawPlan(device, work.MATMUL, [("f32", (80, 80))] * 3)
+    sums = work.RawPlan(
+        device, work.REDUCE, [("f32", (64, 500)), ("f32", (64, 1))],
+        work.attributes(work.SUM, axes=2),
+    )  # fmt: skip
     made = device.line()
     b = made.put(np.ones(4096, np.float32))
 
     def body(number: int) -> None:
         line, values = device.line(), work.ramp(4096, number)
+        square = np.full((80, 80), number + 1, np.float32)
+        rows = np.full((64, 500), number + 1, np.float32)
         x, y = line.put(values), line.fresh(values.nbytes)
+        m, n = line.put(square), line.fresh(square.nbytes)
+        long, s = line.put(rows), line.fresh(64 * 4)
+        for _ in range(10):
+            line.run(product, m, m, n)
+            line.run(sums, long, s)
+        require_equal(line.read(n, square), square @ square, "threads", f"products, {number}")
+        right = rows.sum(1, keepdims=True)
+        require_equal(line.read(s, right), right, "threads", f"sums of rows, thread {number}")
         for step in range(20):
             line.run(plan, x, b, y)
             x, y = y, x

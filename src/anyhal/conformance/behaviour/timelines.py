@@ -45,6 +45,8 @@ def rise(bench: Bench) -> Measured:
         ):
             require(holds, "timeline", f"the value reached {name}: {state.completed}")
         reached = state.completed
+        if len(asked) % 2 == 0:
+            reached = line.wait(asked[-1]).completed
     for value in asked:
         state = line.wait(value)
         require(
