@@ -52,6 +52,12 @@ constexpr const char* kOps[] = {"?",
                                 "clip"};
 static_assert(std::size(kOps) == kOpCount + 1);
 
+constexpr const char* kBad[] = {
+#define ANYHAL_FAKE_NAME(name) #name,
+    ANYHAL_FAKE_BAD(ANYHAL_FAKE_NAME)
+#undef ANYHAL_FAKE_NAME
+};
+
 // Ops whose ids do not follow those above.
 struct NamedOp {
   uint32_t op;
@@ -401,6 +407,11 @@ const std::map<std::string_view, Setter>& keys() {
        [](Script& s, const std::string& v, const std::string& p) { s.forget = number(v, p); }},
       {"late_oom", calls_into(&Script::late_oom)},
       {"late_failure", calls_into(&Script::late_failure)},
+      {"bad",
+       [](Script& s, const std::string& v, const std::string& p) {
+         for (const auto& name : split(v, ','))
+           s.bad.set(index_of(std::begin(kBad), std::end(kBad), name, p, "bad behaviour"));
+       }},
       {"note", [](Script& s, const std::string& v, const std::string&) { s.note = v; }},
       {"delay",
        [](Script& s, const std::string& v, const std::string& p) { s.delay_ns = duration(v, p); }},

@@ -3,6 +3,7 @@
 #ifndef ANYHAL_BACKENDS_FAKE_SCRIPT_HH_
 #define ANYHAL_BACKENDS_FAKE_SCRIPT_HH_
 
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "anyhal/backend.h"
 #include "anyhal/ops.h"
+#include "bad.hh"
 
 namespace hal::fake {
 
@@ -74,6 +76,9 @@ struct Script {
   std::set<uint64_t> late_oom, late_failure;  // numbers of op_enqueue calls
   std::set<uint32_t> absent;                  // slots
   std::string note;
+  std::bitset<static_cast<size_t>(Bad::count)> bad;
+
+  bool is(Bad one) const { return bad[static_cast<size_t>(one)]; }
 };
 
 // Reads a script; throws Fault(INVALID_ARGUMENT) with the part that makes no sense.

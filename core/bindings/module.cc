@@ -111,6 +111,7 @@ void bind_instances(nb::module_& m) {
       .def_ro("name", &Instance::name)
       .def_ro("path", &Instance::path)
       .def_ro("build_id", &Instance::build_id)
+      .def_ro("settings", &Instance::settings)
       .def_prop_ro("synchronous", &Instance::synchronous)
       .def_prop_ro("abi", [](const Instance& i) { return i.reply.chosen; })
       .def_prop_ro("registry_version", [](const Instance& i) { return i.reply.registry_version; })
