@@ -31,6 +31,8 @@ HEAVY = [
         "glob",
         "anyhal.runtime.probe",
         "anyhal.runtime.queue",
+        "anyhal.runtime.certified",
+        "cryptography",
     ),
     *("anyhal.runtime.kernels", "anyhal.runtime.native", "anyhal.runtime.einsum"),
 ]

@@ -8,7 +8,6 @@ again. `dispatch/known_answers.py` judges; `registry.py` tells programs without 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,6 +70,8 @@ def save(fingerprint: str, verdicts: Mapping[str, str]) -> dict[str, str]:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Until the end no other process writes; without a lock the last one wins."""
+    import fcntl  # a process that finds its verdicts needs none
+
     file = -1
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
