@@ -114,11 +114,11 @@ def _stages(record: Any, devices: dict[str, bool]) -> list[dict[str, Any]]:
 
 
 def _without_the_environment() -> Any:
+    from anyhal.runtime.certified import Known
     from anyhal.runtime.discovery import Root, discover, package_folder
-    from anyhal.runtime.standing import Trust
 
     root = Root(package_folder() / "backends", "the package itself", strict=False)
-    return discover(roots=[root], test_script="1", trust=Trust(Path(os.devnull)))
+    return discover(roots=[root], test_script="1", known=Known(Path(os.devnull)))
 
 
 # ------------------------------------------------------------------------------------- for people

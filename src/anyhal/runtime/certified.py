@@ -21,17 +21,15 @@ from anyhal import _core, settings
 from anyhal.records import record, replace
 from anyhal.runtime.discovery_cache import remember, stamp_of
 from anyhal.runtime.file_rights import Rights
-from anyhal.runtime.standing import (
-    CERTIFIED,
-    ISSUED,
-    NOBODY,
-    PROVISIONAL,
-    SELF_TESTED,
-    UNCERTIFIED,
-    Standing,
-)
 
-TRUSTED, REVOKED, OWN_KEY = "trusted", "revoked", "signing-key.pem"
+BESIDE = "certificate.dsse.json"
+ISSUED, TRUSTED, REVOKED, OWN_KEY = "issued", "trusted", "revoked", "signing-key.pem"
+CERTIFIED, SELF_TESTED, PROVISIONAL, UNCERTIFIED = (
+    "certified",
+    "self-tested",
+    "provisional",
+    "uncertified",
+)
 # Of several certificates that do not hold, the one whose reason says most is told.
 _ORDER = (
     *("revoked", "smoke_failed", "driver_range", "dependency_changed", "expired"),
@@ -63,6 +61,18 @@ class Certificate:
         return time.strftime("%Y-%m-%d", time.gmtime(self.expires))
 
 
+@record
+class Standing:
+    """Who vouches for a backend on a device, and why nobody better does. `code` is a key of
+    stages.CODES, "" where nothing is in the way."""
+
+    state: str
+    code: str = ""
+    sentence: str = ""
+    hint: str = ""
+    certificate: Certificate | None = None
+
+
 HINTS = {
     "revoked": "get a newer certificate",
     "smoke_failed": "report it to who made the backend, or go back to the driver that it knows",
@@ -80,7 +90,11 @@ class Known:
     """One look at this user's certificates and trust, made when it is first needed."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = settings.trust_folder() if folder is None else folder
+        self._given = folder
+
+    @cached_property
+    def folder(self) -> Path:
+        return settings.trust_folder() if self._given is None else self._given
 
     @cached_property
     def issued(self) -> dict[str, list[str]]:
@@ -188,6 +202,9 @@ def held(certificates: Iterable[Certificate]) -> list[Certificate]:
     """Those that hold now, leaving devices aside."""
     now = time.time()
     return [one for one in certificates if not one.code and one.expires > now]
+
+
+NOBODY = Standing(UNCERTIFIED, "uncertified", "nobody vouches for it", "certify it: anyhal certify")
 
 
 def _misfit(

@@ -45,6 +45,7 @@ from anyhal.routing.policy import (
     select,
 )
 from anyhal.runtime import context
+from anyhal.runtime.certified import Standing
 from anyhal.runtime.discovery import (
     UNCERTIFIED,
     BackendRecord,
@@ -65,7 +66,6 @@ from anyhal.runtime.opening import (
     standings,
 )
 from anyhal.runtime.stages import STAGES
-from anyhal.runtime.standing import Standing
 from anyhal.runtime.verdicts import fingerprint_of
 
 _KIND_FLAGS = (

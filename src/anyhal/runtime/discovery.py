@@ -15,13 +15,21 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anyhal import _core, settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.printable import printable
 from anyhal.records import field, mutable_record, record, replace
 from anyhal.runtime import hardware, installed
+from anyhal.runtime.certified import (
+    BESIDE,
+    SELF_TESTED,
+    UNCERTIFIED,
+    Certificate,
+    Known,
+    hash_of_file,
+    standing,
+)
 from anyhal.runtime.discovery_cache import begin, save
 from anyhal.runtime.elf import ElfFile
 from anyhal.runtime.file_rights import Rights
@@ -29,12 +37,8 @@ from anyhal.runtime.library import read_library, symbols_stop, system_stop
 from anyhal.runtime.log import say
 from anyhal.runtime.manifest import CONTRACT, FILE_NAME, Manifest, ManifestError, read_manifest
 from anyhal.runtime.stages import ABSENT, FAILED, WAITING, Stage, Stages, Stop
-from anyhal.runtime.standing import BESIDE, SELF_TESTED, UNCERTIFIED, Trust
 from anyhal.runtime.vendor import find_libraries, plugin_paths
 from anyhal.runtime.versions import contract_fits, is_older
-
-if TYPE_CHECKING:
-    from anyhal.runtime.certified import Certificate
 
 ENTRY_POINTS = "anyhal.backends"
 
@@ -98,7 +102,7 @@ def discover(
     test_script: str | None = None,
     asked: Iterable[str] = (),
     hash_all: bool = True,
-    trust: Trust | None = None,
+    known: Known | None = None,
 ) -> Discovery:
     """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`.
 
@@ -116,14 +120,14 @@ def discover(
     seen_files: dict[object, Path] = {}
     seen_names: dict[str, Path] = {}
     known_hashes = build_hashes() if hashes is None else hashes
-    rights, trust = Rights(), Trust() if trust is None else trust
+    rights, known = Rights(), Known() if known is None else known
     for root in list(default_roots()) if roots is None else list(roots):
         searched.append(f"{root.path} ({root.origin})")
         folders, problems = _backend_folders(root)
         notes += problems
         for folder in folders:
             walk = _Walk(folder, root, rights, known_hashes, test_script, seen_files, seen_names)
-            walk.hashes_library, walk.trust = hash_all, trust
+            walk.hashes_library, walk.known = hash_all, known
             record = walk.record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
@@ -278,7 +282,7 @@ class _Walk:
     chosen: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     hashes_library: bool = True
-    trust: Trust = field(default_factory=Trust)
+    known: Known = field(default_factory=Known)
     certificates: tuple[Certificate, ...] = ()
 
     def record(self) -> BackendRecord:
@@ -441,14 +445,11 @@ class _Walk:
         changed, whoever signed it."""
         beside = f"{self.folder}/{BESIDE}"
         files = [beside] if os.path.exists(beside) else []
-        if not files and not self.trust.has_issued:
+        if not files and not self.known.issued:
             return None
-        from anyhal.runtime.certified import hash_of_file, standing  # most programs meet none
-
-        known = self.trust.known
         self.sha256 = self.sha256 or hash_of_file(library)  # who opens it compares
-        shipped = known.of(files)
-        found = (*shipped, *known.of(known.issued.get(self.sha256, ())))
+        shipped = self.known.of(files)
+        found = (*shipped, *self.known.of(self.known.issued.get(self.sha256, ())))
         others = {c.library for c in shipped} - {"", self.sha256}
         if others and not any(c.library == self.sha256 for c in found):
             reason = (

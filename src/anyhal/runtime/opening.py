@@ -11,6 +11,7 @@ from typing import Any
 from anyhal import _core
 from anyhal.errors import BackendLoadError, HalError
 from anyhal.routing.facts import RefusedBackend
+from anyhal.runtime.certified import NOBODY, UNCERTIFIED, Standing, smoked, standing
 from anyhal.runtime.discovery import BackendRecord
 from anyhal.runtime.manifest import PluginFiles
 from anyhal.runtime.mapped import copies_of_runtimes, foreign_copies, share_vendor
@@ -25,7 +26,6 @@ from anyhal.runtime.stages import (
     Stages,
     Stop,
 )
-from anyhal.runtime.standing import NOBODY, UNCERTIFIED, Standing
 
 
 def stages_of(record: BackendRecord, instance: str, extra: Mapping[str, str]) -> Stages:
@@ -98,8 +98,6 @@ def standings(
     """Who vouches for it, device by device. `given`: paths that it was handed."""
     if not record.certificates:
         return [Standing(record.state) if record.built else NOBODY] * len(rows)
-    from anyhal.runtime.certified import smoked, standing
-
     libraries: dict[str, str] = {}
     if any(one.dependencies for one in record.certificates):
         words = (path for text in given for path in text.split(os.pathsep))

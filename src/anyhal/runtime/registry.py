@@ -30,10 +30,9 @@ from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import InvalidArgumentError, NotFoundError
-from anyhal.runtime.certified import held
+from anyhal.runtime.certified import CERTIFIED, SELF_TESTED, UNCERTIFIED, held
 from anyhal.runtime.discovery import BackendRecord, discover
 from anyhal.runtime.manifest import CONTRACT
-from anyhal.runtime.standing import CERTIFIED, SELF_TESTED, UNCERTIFIED
 from anyhal.runtime.verdicts import fingerprint_of, quarantined
 
 FORM, FORM_WITH_CERTIFICATES = 2, 3

@@ -12,8 +12,7 @@ from typing import Any
 
 from anyhal.conformance.certificates import envelope, keys, statement, trust, verify
 from anyhal.errors import InvalidArgumentError
-from anyhal.runtime.certified import Certificate, Known, covers, driver_version, standing
-from anyhal.runtime.standing import Standing
+from anyhal.runtime.certified import Certificate, Known, Standing, covers, driver_version, standing
 
 __all__ = ["issue", "state_of"]
 

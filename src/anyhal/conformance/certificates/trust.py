@@ -21,10 +21,9 @@ from anyhal import settings
 from anyhal.conformance.certificates import keys
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.records import record
-from anyhal.runtime.certified import OWN_KEY, REVOKED, TRUSTED
+from anyhal.runtime.certified import ISSUED, OWN_KEY, REVOKED, TRUSTED
 from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.kept_json import read_kept
-from anyhal.runtime.standing import ISSUED
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
