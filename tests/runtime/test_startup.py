@@ -31,7 +31,6 @@ HEAVY = [
         "glob",
         "anyhal.runtime.probe",
         "anyhal.runtime.queue",
-        "anyhal.runtime.certified",
         "cryptography",
     ),
     *("anyhal.runtime.kernels", "anyhal.runtime.native", "anyhal.runtime.einsum"),
