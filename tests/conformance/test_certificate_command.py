@@ -103,6 +103,13 @@ def test_revoke_by_file_and_by_digest(user: Path, made: Path) -> None:
     assert [r["digest"] for r in answer(user, "trust")["revoked"]] == [digest]
 
 
+def test_revoke_takes_what_the_table_shows(user: Path, made: Path) -> None:
+    digest = verify.certificates(made)[0].digest
+    done = anyhal(user, "certificate", "revoke", digest[:7])
+    assert done.returncode == 1 and "no such file" in done.stderr
+    assert answer(user, "revoke", digest[:16])["revoked"][0]["digest"] == digest
+
+
 def test_revoke_says_what_c_programs_still_believe(user: Path, made: Path) -> None:
     anyhal(user, "devices", "--write-registry")
     done = anyhal(user, "certificate", "revoke", str(made))

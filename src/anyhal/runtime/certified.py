@@ -220,8 +220,9 @@ def _misfit(
             return "dependency_changed", said
     if not covers(one.drivers, driver):
         least, most = one.drivers
-        tested = least if least == most else f"{least} to {most}"
-        return "driver_range", f"it was certified with driver {tested}, here is {driver or 'none'}"
+        tested = f"driver {least} to {most}" if least != most else f"driver {least}"
+        tested = tested if most else "no driver"
+        return "driver_range", f"it was certified with {tested}, here is {driver or 'none'}"
     return "", ""
 
 
