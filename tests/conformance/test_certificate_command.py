@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_reports import anyhal, report, stranger
+from made_reports import anyhal, report, run, stranger
 from test_certificate import private_key, public_key
 
 from anyhal.conformance import certificates
@@ -114,6 +114,16 @@ def test_revoke_says_what_c_programs_still_believe(user: Path, made: Path) -> No
     anyhal(user, "devices", "--write-registry")
     done = anyhal(user, "certificate", "revoke", str(made))
     assert "C programs learn of it with `anyhal devices --write-registry`" in done.stderr
+
+
+def test_without_cryptography_it_says_what_to_install(user: Path, made: Path) -> None:
+    code = (
+        "import sys\nsys.modules['cryptography'] = None\n"
+        "from anyhal.cli import main\nmain(['certificate', 'show'])"
+    )
+    done = run(user, code)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "install it with `pip install cryptography`" in done.stderr
 
 
 def test_trust_takes_names_and_lists_keys(user: Path, made: Path) -> None:

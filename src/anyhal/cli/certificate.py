@@ -58,6 +58,9 @@ def certificate(
     hold."""
     given = {"library": library, "report": report, "case": case, "name": name, "remove": remove}
     _check(action, what, given, reason != "-")
+    from anyhal.conformance.certificates.keys import require
+
+    require()
     if action == "show":
         return _show(what, report, case, json_)
     if action == "verify":
