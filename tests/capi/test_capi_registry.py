@@ -94,9 +94,7 @@ MALFORMED = {
     GOOD.replace("\nend", "\nquarantine\ta\tb\tc\td\nend"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("setting\tx", "colour\tx"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("\nend", "\nquarantine\ta\nend"): "4 fields",
-    GOOD.replace("registry\t1", "registry\t2").replace(
-        "\nend", "\ncertified\ta\nend"
-    ): "5 fields",
+    GOOD.replace("registry\t1", "registry\t2").replace("\nend", "\ncertified\ta\nend"): "5 fields",
     GOOD.replace("registry\t1", "registry\t2").replace(
         "\nend", "\ncertified\t1\tgood\ta\tb\tc\nend"
     ): "'good' is not a state",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_reports import anyhal, report, stranger
+from made_reports import anyhal, report, run, stranger
 from test_certificate import private_key, public_key
 
 from anyhal.conformance import certificates
@@ -103,10 +103,27 @@ def test_revoke_by_file_and_by_digest(user: Path, made: Path) -> None:
     assert [r["digest"] for r in answer(user, "trust")["revoked"]] == [digest]
 
 
+def test_revoke_takes_what_the_table_shows(user: Path, made: Path) -> None:
+    digest = verify.certificates(made)[0].digest
+    done = anyhal(user, "certificate", "revoke", digest[:7])
+    assert done.returncode == 1 and "no such file" in done.stderr
+    assert answer(user, "revoke", digest[:16])["revoked"][0]["digest"] == digest
+
+
 def test_revoke_says_what_c_programs_still_believe(user: Path, made: Path) -> None:
     anyhal(user, "devices", "--write-registry")
     done = anyhal(user, "certificate", "revoke", str(made))
     assert "C programs learn of it with `anyhal devices --write-registry`" in done.stderr
+
+
+def test_without_cryptography_it_says_what_to_install(user: Path, made: Path) -> None:
+    code = (
+        "import sys\nsys.modules['cryptography'] = None\n"
+        "from anyhal.cli import main\nmain(['certificate', 'show'])"
+    )
+    done = run(user, code)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert "install it with `pip install cryptography`" in done.stderr
 
 
 def test_trust_takes_names_and_lists_keys(user: Path, made: Path) -> None:

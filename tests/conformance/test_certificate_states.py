@@ -219,6 +219,19 @@ def test_what_this_build_made_stays_self_tested_and_says_why(
     assert "(revoked)" in now()[-1] and "it is uncertified" in now()[-1]
 
 
+def test_a_revoked_library_needs_no_certificate_to_be_refused(user: Path, library: Path) -> None:
+    from anyhal.runtime.discovery import hash_of, package_folder
+
+    (built,) = (Path(package_folder()) / "backends" / "dayone").glob("*.so")
+    trust.revoke(hash_of(built), "")
+    show = SHOW.replace("chip:0", "dayone:0")
+    found = json.loads(run(user, show, ANYHAL_BACKEND_PATH="").stdout)
+    assert found[:3] == ["uncertified", "revoked", "its library was revoked on this machine"]
+    certificates.issue(report(library))
+    trust.revoke(hash_of(library), "")
+    assert shown(user)[1] == "revoked"
+
+
 def test_of_several_certificates_one_that_holds_is_enough(
     user: Path, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ HEAVY = [
         "glob",
         "anyhal.runtime.probe",
         "anyhal.runtime.queue",
+        "cryptography",
     ),
     *("anyhal.runtime.kernels", "anyhal.runtime.native", "anyhal.runtime.einsum"),
     *("pathlib", "urllib", "ipaddress", "fnmatch", "json", "zlib"),

@@ -58,6 +58,9 @@ def certificate(
     hold."""
     given = {"library": library, "report": report, "case": case, "name": name, "remove": remove}
     _check(action, what, given, reason != "-")
+    from anyhal.conformance.certificates.keys import require
+
+    require()
     if action == "show":
         return _show(what, report, case, json_)
     if action == "verify":
@@ -178,9 +181,10 @@ def _print_all(found: Sequence[Certificate]) -> None:
         Console().print("no certificate was issued here; `anyhal certify` makes one")
         return
     table = _table("certificate", "library", "tier", "arch", "drivers", "until", "key", "state")
+    table.columns[0].no_wrap = True  # what `revoke` takes begins with it
     for one in found:
         drivers = " to ".join(dict.fromkeys(filter(None, one.drivers))) or "none"
-        row = (one.digest[:16], one.library[:16], one.tier, one.arch, drivers, one.until)
+        row = (one.digest[:16], one.library[:12], one.tier, one.arch, drivers, one.until)
         table.add_row(*cells(*row, one.key_name or one.key[:16], _state(one)))
     Console().print(table)
 
@@ -339,7 +343,8 @@ def _json_of(file: Path, what: str) -> Any:
 def _revoke(what: str, reason: str, as_json: bool) -> int:
     from anyhal.conformance.certificates import envelope, trust
 
-    digests = [what] if _is_digest(what) else [one.digest for one in envelope.read(Path(what))]
+    digests = [what] if _is_digest(what) else _begins_with(what)
+    digests = digests or [one.digest for one in envelope.read(Path(what))]
     done = [trust.revoke(digest, reason) for digest in digests]
     if as_json:
         rows = [{"digest": r.digest, "when": r.when, "reason": r.reason} for r in done]
@@ -349,6 +354,17 @@ def _revoke(what: str, reason: str, as_json: bool) -> int:
         print(f"{one.digest} is revoked since {one.when}")
     _note_registry()
     return 0
+
+
+def _begins_with(text: str) -> list[str]:
+    """The one certificate that was issued here and whose digest begins so, as tables show it."""
+    from anyhal.conformance.certificates import trust, verify
+
+    if len(text) < 8 or not set(text) <= set("0123456789abcdef"):
+        return []
+    found = {c.digest for path in trust.issued() for c in verify.certificates(path)}
+    found = {digest for digest in found if digest.startswith(text)}
+    return list(found) if len(found) == 1 else []
 
 
 def _is_digest(text: str) -> bool:

@@ -9,6 +9,7 @@ Imported when a cell is tested, which happens once per machine: `selftest` keeps
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -30,6 +31,7 @@ from anyhal.runtime.device import KNOWN_ANSWERS, Device
 from anyhal.runtime.queue import Queue
 
 SAMPLES = 3  # per cell: a few milliseconds
+_ENOUGH_S = 0.1  # a device that compiles for so long is asked for no further sample
 _LARGEST = 4096  # elements
 _LARGEST_ROUNDED = 1 << 16  # where factors are rounded, which pays for larger products only
 _GUARD = 256  # bytes in front of and behind an operand: what any device aligns to
@@ -52,11 +54,12 @@ def run(device: Device, spec: OpSpec, main: DType, words: Sequence[int], variant
         # Its own queue: the caller's may be capturing.
         queue = _queues[device.name] = Queue(device)
     judged, pitch = 0, _PITCH
+    until = time.monotonic() + _ENOUGH_S
     largest = _LARGEST_ROUNDED if words[0] else _LARGEST
     with context.use(device=device, queue=queue):
         samples = (x for x in _small_samples(spec.name) if variant in ("", called_of(spec, x)))
         for sample in _various(chosen(samples, main, largest)):
-            if judged == SAMPLES:
+            if judged == SAMPLES or (judged and time.monotonic() > until):
                 break
             said = f"{spec.name} {main.short} on {device.name} failed its known-answer test"
             failed = f"{said} ({sample.label}): "

@@ -80,7 +80,7 @@ HINTS = {
     "expired": "certify it again: anyhal certify",
     "other_device": "certify it on this device: anyhal certify",
     "unknown_key": "trust the key, if you do: anyhal certificate trust KEY.pub --name NAME",
-    "unverified": "install the package cryptography",
+    "unverified": "see that cryptography is installed and only you can write the trust folder",
     "tampered": "get the certificate again",
 }
 
@@ -104,6 +104,25 @@ class Known:
                 if name.endswith(".dsse.json"):
                     found.setdefault(name[:64], []).append(f"{self.folder}/{ISSUED}/{name}")
         return found
+
+    @cached_property
+    def revoked(self) -> frozenset[str]:
+        """Digests of what counts no more, libraries among them."""
+        with suppress(OSError):
+            names = os.listdir(f"{self.folder}/{REVOKED}")
+            return frozenset(name.removesuffix(".json") for name in names)
+        return frozenset()
+
+    def says_nothing(self) -> bool:
+        """Whether this user never issued or revoked anything, as most never do."""
+        return not self.issued and not self.revoked
+
+    def of_library(self, sha256: str) -> tuple[Certificate, ...]:
+        """What this user's folder says of it; a revoked library needs no certificate for that."""
+        if sha256 in self.revoked:
+            why = "its library was revoked on this machine"
+            return (Certificate(f"{self.folder}/{REVOKED}", "", sha256, code="revoked", why=why),)
+        return self.of(self.issued.get(sha256, ()))
 
     @cached_property
     def distrust(self) -> str:
@@ -221,8 +240,9 @@ def _misfit(
             return "dependency_changed", said
     if not covers(one.drivers, driver):
         least, most = one.drivers
-        tested = least if least == most else f"{least} to {most}"
-        return "driver_range", f"it was certified with driver {tested}, here is {driver or 'none'}"
+        tested = f"driver {least} to {most}" if least != most else f"driver {least}"
+        tested = tested if most else "no driver"
+        return "driver_range", f"it was certified with {tested}, here is {driver or 'none'}"
     return "", ""
 
 

@@ -442,11 +442,11 @@ class _Walk:
         changed, whoever signed it."""
         beside = f"{self.folder}/{BESIDE}"
         files = [beside] if os.path.exists(beside) else []
-        if not files and not self.known.issued:
+        if not files and self.known.says_nothing():
             return None
         self.sha256 = self.sha256 or hash_of_file(library)  # who opens it compares
         shipped = self.known.of(files)
-        found = (*shipped, *self.known.of(self.known.issued.get(self.sha256, ())))
+        found = (*shipped, *self.known.of_library(self.sha256))
         others = {c.library for c in shipped} - {"", self.sha256}
         if others and not any(c.library == self.sha256 for c in found):
             reason = (

@@ -8,7 +8,6 @@ again. `dispatch/known_answers.py` judges; `registry.py` tells programs without 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,6 +87,8 @@ def save(fingerprint: str, new: Mapping[str, str]) -> dict[str, str]:
 @contextmanager
 def _alone(path: str) -> Iterator[None]:
     """Until the end no other process writes; without a lock the last one wins."""
+    import fcntl  # a process that finds its verdicts needs none
+
     file = -1
     with suppress(OSError):
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -24,6 +24,7 @@ def issue(report: Mapping[str, Any], key: Path | None = None) -> Path:
     file may be given away: beside backend.toml, as certificate.dsse.json, it goes with the backend.
     InvalidArgumentError for a report that earns none, and for a key that cannot sign.
     """
+    keys.require()
     statement.checked(report)
     place = trust.folder()
     signer = keys.own(place) if key is None else keys.read_private(key)
@@ -82,6 +83,6 @@ def state_of(
     device with that driver. `built`: this build made the library.
     """
     known = Known()
-    named = [*map(str, files), *known.issued.get(library_sha256, [])]
-    found = [c for c in known.of(named) if c.library in ("", library_sha256)]
+    named = (*known.of(map(str, files)), *known.of_library(library_sha256))
+    found = [c for c in named if c.library in ("", library_sha256)]
     return standing(found, built, arch, driver)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anyhal.errors import InvalidArgumentError
+from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.runtime.small_file import read_small_file
 
 if TYPE_CHECKING:
@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 FILE_NAME, PUBLIC_NAME = "signing-key.pem", "signing-key.pub"
 _MOST_BYTES = 16 << 10
+
+
+def require() -> None:
+    """NotFoundError where the package is missing that signs and checks."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as why:
+        raise NotFoundError(
+            f"using certificates: the package cryptography cannot be imported ({why}); install it"
+            " with `pip install cryptography`"
+        ) from None
 
 
 def key_id(key: Ed25519PublicKey) -> str:
