@@ -254,7 +254,7 @@ def test_a_host_that_could_not_see_eight_percent_decides_nothing() -> None:
     """A pass would say nothing there."""
     rng = np.random.default_rng(10)
     made = rows(rng)
-    made[0]["hot"]["new"] = (1e-3 * np.exp(0.2 * rng.standard_normal((15, 2)))).tolist()
+    made[0]["hot"]["new"] = (1.15e-3 * np.exp(0.2 * rng.standard_normal((15, 2)))).tolist()
     assert gate.decided(made).noisy == ("matmul f32",)
 
 
