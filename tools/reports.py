@@ -136,6 +136,20 @@ _FAMILIES = (
         (*NATIVE, "cmake", "tests/abi", "tools/aarch64.py"),
     ),
     Family(
+        "certify",
+        "every device of this machine put to the conformance suite",
+        ("{python}", "tools/certify_all.py", "--json", "--tier", "full"),
+        ("{python}", "tools/certify_all.py", "--json", "--tier", "quick", "--seed", "{seed}"),
+        (*NATIVE, "src/anyhal", "tools/certify_all.py"),
+    ),
+    Family(
+        "gate",
+        "twenty comparisons of one build with itself raise no alarm, a slower build is caught",
+        ("{python}", "benchmarks/gate.py", "--json", "--check"),
+        (),  # a shared machine is too restless for so few runs to say anything
+        ("src/anyhal/conformance/performance", "benchmarks/gate.py", "tests/one_op.py"),
+    ),
+    Family(
         "dispatch",
         "what a small call costs, against NumPy in the same run",
         ("{python}", "benchmarks/dispatch.py", "--json"),

@@ -78,15 +78,22 @@ def _hash(op: str) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.exists() else ""
 
 
-def main() -> int:
+def current() -> str:
     files = sorted(FOLDER.glob("*.json"))
-    text = page([json.loads(file.read_text(encoding="utf-8")) for file in files])
+    return page([json.loads(file.read_text(encoding="utf-8")) for file in files])
+
+
+def write() -> None:
+    PAGE.write_text(current(), encoding="utf-8")
+
+
+def main() -> int:
     if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != current():
             print(f"{PAGE.relative_to(ROOT)} is out of date; python tools/support_matrix.py")
             return 1
         return 0
-    PAGE.write_text(text, encoding="utf-8")
+    write()
     return 0
 
 

@@ -27,6 +27,8 @@ from anyhal.settings import CACHE
 MODEL = Path(MODELS["smollm2"].member).name
 OURS = {
     "artefacts": "artefacts/cpu/0123456789abcdef.bin",
+    "baselines": f"baselines/{'0' * 64}.so",
+    "certify": f"certify/{'0' * 32}.jsonl",
     "discovery": "discovery.bin",
     "models": f"models/{MODEL}",
     "probe": f"probe/{'0' * 32}.json",

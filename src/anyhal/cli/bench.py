@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from anyhal.cli.files import check_writable, is_stdout, write
 from anyhal.cli.terminal import cells, escape
 
 PASSED, FAILED, UNFIT = 0, 1, 2
@@ -37,6 +38,7 @@ def bench(
     from anyhal.conformance.performance import gate as gating
     from anyhal.errors import InvalidArgumentError
 
+    check_writable({"--json": json_})
     if save and gate:
         raise InvalidArgumentError("timing: --save and --gate were given; first gate, then save")
     known = {name for i in items.ITEMS for name in (i.name, i.op, i.function)}
@@ -57,7 +59,7 @@ def bench(
         with _progress(f"{device} against {gate}", len(wanted)) as progress:
             verdict = gating.gate(device, base, wanted, blocks=blocks, progress=progress)
         _write(json_, _document(device, verdict, base.name))
-        if str(json_) != "-":
+        if not is_stdout(json_):
             _print_gate(device, verdict, base)
         return verdict.status
     with _progress(device, len(wanted)) as progress:
@@ -66,7 +68,7 @@ def bench(
     if save is not None:
         baselines.save(save, device.partition(":")[0], Path(found["library_file"]), found)
     _write(json_, found)
-    if str(json_) != "-":
+    if not is_stdout(json_):
         _print_bench(found)
         if save is not None:
             print(f"kept as {save}")
@@ -74,13 +76,7 @@ def bench(
 
 
 def _write(file: Path | None, data: dict[str, Any]) -> None:
-    if file is None:
-        return
-    text = json.dumps(data, indent=1, allow_nan=False) + "\n"
-    if str(file) == "-":
-        print(text, end="")
-    else:
-        file.write_text(text, encoding="utf-8")
+    write(file, json.dumps(data, indent=1, allow_nan=False) + "\n")
 
 
 def _document(device: str, verdict: Any, baseline: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from anyhal.cli.files import check_writable, is_stdout, write
 from anyhal.cli.terminal import cells, escape, printable
 
 CERTIFIED, NOT_CERTIFIED, COULD_NOT_RUN = 0, 1, 2
@@ -52,7 +53,9 @@ def certify(
     from anyhal.conformance import runner, suite
     from anyhal.errors import HalError
 
+    files = {"--json": json_, "--html": html, "--junit": junit}
     try:
+        check_writable(files)
         if list_:
             for one in suite.chosen(tier, op or (), case or ()):
                 print(printable(one.id))
@@ -74,19 +77,14 @@ def certify(
             )
         if report["certified"]:
             report["certificate"] = str(_issued(report, key))
+        write(json_, json.dumps(report, indent=1, allow_nan=False) + "\n")
+        _write_pages(report, html, junit)
     except HalError as why:
         from anyhal.cli import _say
 
         _say(str(why))
         return COULD_NOT_RUN
-    if json_ is not None:
-        text = json.dumps(report, indent=1, allow_nan=False) + "\n"
-        if str(json_) == "-":
-            print(text, end="")
-        else:
-            json_.write_text(text, encoding="utf-8")
-    _write_pages(report, html, junit)
-    if str(json_) != "-":
+    if not any(map(is_stdout, files.values())):
         _print(report)
     limited = op or group or case or shard != "1/1"
     failed = report["outcomes"]["fail"]
@@ -103,11 +101,11 @@ def _write_pages(report: dict[str, Any], html: Path | None, junit: Path | None) 
     if html is not None:
         from anyhal.conformance.reports.html import page
 
-        html.write_text(page([report]), encoding="utf-8")
+        write(html, page([report]))
     if junit is not None:
         from anyhal.conformance.reports.junit import junit as junit_text
 
-        junit.write_text(junit_text(report), encoding="utf-8")
+        write(junit, junit_text(report))
 
 
 def _target(backend: str) -> tuple[str, dict[str, str] | None]:

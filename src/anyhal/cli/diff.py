@@ -10,9 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
+from anyhal.cli.files import read_json, understood
 from anyhal.cli.terminal import cells, escape
 
 SAME, CHANGED = 0, 1
+MADE_BY = "anyhal bench --json or anyhal certify --json"
 
 
 def diff(
@@ -23,24 +25,15 @@ def diff(
     """Compare routes, libraries, known answers and speed; exits 1 when something changed."""
     from anyhal.conformance.diff import compare
 
-    found = compare(_read(old), _read(new))
+    documents = read_json(old, MADE_BY), read_json(new, MADE_BY)
+    with understood(f"{old} and {new}", MADE_BY):
+        found = compare(*documents)
     if json_:
         rows = [{"kind": c.kind, "what": c.what, "old": c.old, "new": c.new} for c in found.changes]
         print(json.dumps({"schema": 1, "changes": rows, "notes": list(found.notes)}))
     else:
         _print(found)
     return CHANGED if found.changes else SAME
-
-
-def _read(file: Path) -> Any:
-    from anyhal.errors import InvalidArgumentError
-
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as why:
-        raise InvalidArgumentError(
-            f"reading {file}: {why}; make one with anyhal bench --json"
-        ) from None
 
 
 def _print(found: Any) -> None:

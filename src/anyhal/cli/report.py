@@ -10,7 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from anyhal.cli.files import check_writable, read_json, understood, write
 from anyhal.cli.terminal import cells
+
+MADE_BY = "anyhal certify --json"
 
 
 def report(
@@ -27,32 +30,22 @@ def report(
     from anyhal.conformance.reports.junit import junit as junit_text
     from anyhal.errors import InvalidArgumentError
 
-    found = [matrix.checked(_read(file), str(file)) for file in files]
+    found = [matrix.checked(read_json(file, MADE_BY), str(file)) for file in files]
     if (junit or summary) and len(found) != 1:
         raise InvalidArgumentError(
             f"writing one report: {len(found)} were given; name one file for --junit and --summary"
         )
-    if html is not None:
-        html.write_text(page(found), encoding="utf-8")
-    if junit is not None:
-        junit.write_text(junit_text(found[0]), encoding="utf-8")
-    if summary is not None:
-        text = json.dumps(matrix.summary(found[0]), indent=1) + "\n"
-        summary.write_text(text, encoding="utf-8")
-    if html is None and junit is None and summary is None:
-        for one in found:
-            _print(one)
-
-
-def _read(file: Path) -> Any:
-    from anyhal.errors import InvalidArgumentError
-
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as why:
-        raise InvalidArgumentError(
-            f"reading the report {file}: {why}; make one with anyhal certify --json"
-        ) from None
+    check_writable({"--html": html, "--junit": junit, "--summary": summary})
+    with understood(" ".join(map(str, files)), MADE_BY):
+        if html is not None:
+            write(html, page(found))
+        if junit is not None:
+            write(junit, junit_text(found[0]))
+        if summary is not None:
+            write(summary, json.dumps(matrix.summary(found[0]), indent=1) + "\n")
+        if html is None and junit is None and summary is None:
+            for one in found:
+                _print(one)
 
 
 def _print(one: dict[str, Any]) -> None:

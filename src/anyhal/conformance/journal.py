@@ -49,7 +49,6 @@ class Journal:
         self._file = self._open()
         if not fresh and not limits:
             self._resume(nonce)
-            self._resume(nonce)
         if self._file is not None:
             with suppress(OSError):
                 self._file.seek(0)

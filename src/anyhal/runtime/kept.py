@@ -1,7 +1,7 @@
 """What anyhal keeps on disk between processes: one table of parts, and how a part is emptied.
 SPDX-License-Identifier: Apache-2.0
 
-All of it can be made again. A part is a folder (or one file) of the cache folder together with the
+All of it can be made again, a baseline while its library exists. A part is a folder (or one file) of the cache folder together with the
 names that anyhal gives to files there. Only regular files of such names that belong to this user
 are counted as its own and taken away; links are neither followed nor removed, and folders stay,
 since another process may be about to write into them. What another process has open or mapped
@@ -54,6 +54,21 @@ PARTS: tuple[Part, ...] = (
         "programs that backends compiled for a device",
         "compiled again at first use",
         unfinished=r"[^/]+/[0-9a-f]{16}\.bin\.part\d+\.\d+",
+    ),
+    Part(
+        "baselines",
+        "baselines",
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.json|[0-9a-f]{64}\.so",
+        "libraries and speeds that anyhal bench --save kept",
+        "the builds cannot be compared against any more",
+        unfinished=r"\.[^/]+\.part",
+    ),
+    Part(
+        "certify",
+        "certify",
+        r"[0-9a-f]{32}\.jsonl",
+        "cases that interrupted runs of anyhal certify found",
+        "such a run begins again",
     ),
     Part(
         "discovery",

@@ -2,29 +2,33 @@
 SPDX-License-Identifier: Apache-2.0
 
 Arguments as JSON: device, an earlier library with its hash or none, items, blocks, seconds of a
-leg. Prints one line of JSON per item. Inputs rotate over more memory than the caches hold where an
-item moves more than it computes ("cold"); else they stay ("hot").
+leg. Prints one line of JSON per item. "hot": the same inputs again and again; "cold": inputs in
+turns over more memory than the caches hold.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import anyhal as hal
+from anyhal.conformance.performance import conditions
+from anyhal.conformance.performance.audit import audit
 from anyhal.conformance.performance.items import Item, chosen
-from anyhal.ops._spec import Blocks
+from anyhal.conformance.performance.leg import Leg
 from anyhal.runtime.device import Device, another_build
 
 _CACHES = 4  # times the largest cache: what inputs rotate over
 _MOST_SETS = 64
+_RENEWED = 3  # blocks between two changes of memory
+_LOOKED = 4  # one of so many legs
 _OLD = "earlier"
 COMMAND = "from anyhal.conformance.performance.clock import main; main()"
 
@@ -51,70 +55,57 @@ def main() -> None:
 def _timed(item: Item, sides: dict[str, Device], blocks: int, seconds: float) -> dict[str, Any]:
     inputs = item.make(np.random.default_rng([1, *item.name.encode()]))
     flops, nbytes = item.work(inputs)
-    found: dict[str, Any] = {"flops": flops, "bytes": nbytes}
-    for heat in ("hot", "cold"):
-        sets = 1 if heat == "hot" else _sets(nbytes)
-        if heat == "cold" and sets == 1:
-            continue
-        legs = {name: _leg(item, inputs, device, sets) for name, device in sides.items()}
+    found: dict[str, Any] = {"flops": flops, "bytes": nbytes, "conditions": conditions.now()}
+    legs: dict[str, Leg] = {}
+    for heat, sets in (("hot", 1), ("cold", _sets(nbytes))):
+        legs.clear()  # before others take their memory
+        legs |= {name: Leg(item, inputs, device, sets) for name, device in sides.items()}
         calls = _calibrated(legs["new"], seconds)
         found[heat] = {"calls": calls, **_in_turns(legs, calls, blocks)}
+        found[heat]["clocks"] = _clocks(legs["new"])
+        if wrong := next((leg.wrong for leg in legs.values() if leg.wrong), ""):
+            found["wrong"] = wrong
+    if "old" not in sides:
+        found["audit"] = audit(item, inputs, sides["new"])
     return found
 
 
 def _sets(nbytes: float) -> int:
+    """At least two, so that no call meets what the one before left in the caches."""
     wanted = _CACHES * _largest_cache()
-    return int(min(_MOST_SETS, -(-wanted // max(nbytes, 1)))) if nbytes < wanted else 2
+    return int(min(_MOST_SETS, max(2, -(-wanted // max(nbytes, 1)))))
 
 
-def _leg(item: Item, inputs: tuple[Any, ...], device: Device, sets: int) -> Callable[[int], float]:
-    """Seconds that so many calls take, the last one's result waited for."""
-    name = device.name
-    with hal.use(device=name, fallback="never"):
-        arrays = [[_there(x, name) for x in inputs] for _ in range(sets)]
-        outs = [item.call(one) for one in arrays]
-        device.synchronize()
-
-    def run(calls: int) -> float:
-        with hal.use(device=name, fallback="never"):
-            started = time.perf_counter()
-            for i in range(calls):
-                item.call(arrays[i % sets], outs[i % sets])
-            device.synchronize()
-            return time.perf_counter() - started
-
-    return run
-
-
-def _there(x: Any, device: str) -> Any:
-    if isinstance(x, Blocks):  # weights
-        data = np.ascontiguousarray(x.data).reshape(-1)
-        return hal.frombuffer(data, x.dtype.name, x.shape, device=device, constant=True)
-    return hal.asarray(x, device=device)
-
-
-def _calibrated(leg: Callable[[int], float], seconds: float) -> int:
+def _calibrated(leg: Leg, seconds: float) -> int:
     """Calls that fill a leg; warm by then."""
     calls = 1
-    while (took := leg(calls)) < seconds / 4:
+    while (took := leg.run(calls)) < seconds / 4:
         calls = max(calls + 1, min(calls * 8, int(calls * seconds / max(took, 1e-7) / 2)))
     return max(1, round(calls * seconds / took))
 
 
-def _in_turns(
-    legs: dict[str, Callable[[int], float]], calls: int, blocks: int
-) -> dict[str, list[list[float]]]:
-    """Per block, the seconds of a call in the first and the second leg of each side: ABBA. The
-    first half of what a single side takes warms up and is dropped."""
+def _in_turns(legs: Mapping[str, Leg], calls: int, blocks: int) -> dict[str, list[list[float]]]:
+    """Per block, the seconds of a call in two legs of each side: ABBA, and which of the two is told
+    first alternates. An output is looked at after legs that nobody can know before."""
     times: dict[str, list[list[float]]] = {name: [] for name in legs}
+    looks = random.Random()
     for block in range(blocks):
+        if block and block % _RENEWED == 0:
+            for leg in legs.values():
+                leg.renew()
         names = list(legs)[:: 1 if block % 2 else -1]
         seen: dict[str, list[float]] = {name: [] for name in legs}
         for name in (*names, *names[::-1]):
-            seen[name].append(legs[name](calls) / calls)
+            seen[name].append(legs[name].run(calls, looks.randrange(_LOOKED) == 0) / calls)
         for name, two in seen.items():
             times[name].append(two if block % 2 else two[::-1])
     return times
+
+
+def _clocks(leg: Leg) -> dict[str, float]:
+    """Medians: a run may be held back just between two clocks."""
+    raw, busy = np.median(leg.clocks, axis=0)
+    return {"raw": round(float(raw), 4), "busy": round(float(busy), 4)}
 
 
 def _largest_cache() -> int:

@@ -3,8 +3,9 @@ SPDX-License-Identifier: Apache-2.0
 
 A score is the time that the roof allows over the time taken: t = max(flops / P, bytes / B). P and B
 are the best that was seen: of the device's own products and moves and, where it computes on the
-host, of NumPy's, so that a slow backend is not its own measure. A score above 1.05 makes the
-measurement invalid.
+host, of NumPy's, so that a slow backend is not its own measure. What cannot be makes the measurement
+invalid: a score above 1.05, a wrong output while timed, known inputs done faster than new ones,
+clocks that disagree.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from anyhal.conformance.performance import conditions
+from anyhal.conformance.performance.audit import MOST_FASTER
+
 _PROBE_SECONDS = 0.3
 TOO_GOOD = 1.05
+CLOCKS_DIFFER = 0.05
 GEOMEAN = {"gemm": 0.60, "attention": 0.60, "bandwidth": 0.70}  # what "recommended" needs
 SUPPORTED, SUPPORTED_LEAST, RECOMMENDED_WORST = 0.25, 0.05, 0.30
 
@@ -76,13 +81,45 @@ def measured(rows: Sequence[Mapping[str, Any]], on_host: bool) -> dict[str, Any]
             roofs["bytes_per_s"] = max(roofs["bytes_per_s"], rate)
     scores = _scores(found, roofs)
     refused = sorted(row["name"] for row in rows if "refused" in row)
+    doubts, busy = _doubts(rows), _elsewhere(rows) if on_host else []
     return {
-        "tier": tier(scores, refused),
+        "tier": "invalid" if doubts else "not measured" if busy else tier(scores, refused),
+        "why": "; ".join(doubts or busy),
+        "conditions": conditions.over([r["conditions"] for r in rows if "conditions" in r]),
         "scores": scores,
         "roofs": roofs,
         "points": found,
         "refused": refused,
     }
+
+
+def _doubts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why the times are none, one sentence each."""
+    said = []
+    for row in rows:
+        audit = row.get("audit", {})
+        if wrong := row.get("wrong") or audit.get("wrong"):
+            said.append(f"{row['name']}: {wrong}")
+        if audit.get("replayed", 1.0) < MOST_FASTER:
+            part = f"{audit['replayed']:.0%}"
+            said.append(f"{row['name']}: known inputs take {part} of the time of new ones")
+        for heat in (row[name] for name in ("hot", "cold") if "clocks" in row.get(name, {})):
+            if abs(heat["clocks"]["raw"] - 1) > CLOCKS_DIFFER:
+                said.append(f"{row['name']}: two clocks of this machine differ by more than 5 %")
+    return said
+
+
+def _elsewhere(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Items that the processors did not work on all the time, on a device that computes there."""
+    least = {
+        row["name"]: min(row[h]["clocks"]["busy"] for h in ("hot", "cold") if h in row)
+        for row in rows
+        if "clocks" in row.get("hot", {})
+    }
+    slow = sorted(name for name, busy in least.items() if busy < 1 - CLOCKS_DIFFER)
+    if not slow:
+        return []
+    return [f"other programs had the processors while it was timed ({', '.join(slow)})"]
 
 
 def _scores(found: Sequence[Mapping[str, Any]], roofs: Mapping[str, Any]) -> dict[str, Any]:

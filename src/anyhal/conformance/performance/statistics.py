@@ -18,6 +18,7 @@ from anyhal.errors import NotFoundError
 from anyhal.records import record
 
 ITEM_LIMIT, FAMILY_LIMIT, Q_LIMIT = np.log(1.03), np.log(1.01), 0.01
+SEEN = np.log(1.08)  # a slowdown that has to be found
 _RESAMPLES = 2000
 _CONFIDENCE = 0.99
 
@@ -34,6 +35,11 @@ class Shift:
     @property
     def percent(self) -> float:
         return float(100 * np.expm1(self.value))
+
+    @property
+    def hides(self) -> bool:
+        """Whether the interval holds both no change that counts and one that has to be found."""
+        return bool(self.low <= ITEM_LIMIT and self.high >= SEEN)
 
 
 def hodges_lehmann(differences: Any) -> float:

@@ -8,7 +8,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 BINARY = 5  # ANYHAL_OP_BINARY
 _CC = ("cc", "-std=gnu11", "-O2", "-fPIC", f"-I{ROOT / 'include'}")
 _MANIFEST = """# A backend of a test. SPDX-License-Identifier: Apache-2.0
