@@ -116,7 +116,10 @@ def test_an_exact_case_allows_no_other_bits(op: str) -> None:
     of = next(c for c in exact.cases() if c.op == op and c.tier == "quick")
     parts = right_answers(of, 3)
     assert judged(of, 3, parts).outcome == "pass"
-    wrong = [Part(p.label, (*(one_element(a.copy()) if a is not None else a for a in p.arrays),)) for p in parts]
+    wrong = [
+        Part(p.label, (*(one_element(a.copy()) if a is not None else a for a in p.arrays),))
+        for p in parts
+    ]
     assert judged(of, 3, wrong).code == "wrong_value"
 
 
@@ -125,7 +128,9 @@ def matmul_with(accumulate: Any, probes: Any) -> list[Part]:
     parts = []
     for probe in probes:
         a, b = (x.astype(np.float32) for x in probe.sample.inputs)
-        total = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32)
+        total = np.zeros(
+            (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32
+        )
         for k in range(a.shape[-1]):
             total = accumulate(total, a[..., k : k + 1], b[..., k : k + 1, :])
         right = answers_of(BY_NAME["matmul"], probe.sample)[0]
@@ -150,7 +155,9 @@ def _tf32(x: Any) -> Any:
 BROKEN = {
     "sums in f16": _short("f16"),
     "sums in bf16": _short("bf16"),
-    "factors of TF32": lambda t, a, b: t + _tf32(np.ascontiguousarray(a)) * _tf32(np.ascontiguousarray(b)),
+    "factors of TF32": lambda t, a, b: (
+        t + _tf32(np.ascontiguousarray(a)) * _tf32(np.ascontiguousarray(b))
+    ),
 }
 
 
@@ -187,7 +194,12 @@ def test_other_orders_of_summation_pass(order: str) -> None:
             parts.append(Part(probe.sample.label, (np.asarray(total).astype(right.kind.numpy),)))
         return parts
 
-    for name in ("exact/f32/products/quick", "bounded/f32/long", "classes/f32/bits", "classes/bf16/bias"):
+    for name in (
+        "exact/f32/products/quick",
+        "bounded/f32/long",
+        "classes/f32/bits",
+        "classes/bf16/bias",
+    ):
         of = case(f"numerics/matmul/{name}/fused")
         probes = list(numerics._kind_of(of).probes(of, 11))
         by = {"forward": sequential, "fused multiply-add": fma}.get(order)
@@ -270,7 +282,7 @@ def test_vacuous_passes_cover_nothing() -> None:
 
 
 def test_exact_and_special_cases_at_quick_are_informative() -> None:
-    """A short sum of which nothing can be said would not count; none of the suite's own may be so."""
+    """A case of which nothing can be said would not count; none of these may be so."""
     for of in [c for c in exact.cases() if c.tier == "quick" and c.given["mode"] == "fused"][::7]:
         finding = judged(of, 1, right_answers(of, 1))
         assert finding.outcome == "pass" and finding.measured["vacuous"] < finding.measured["calls"]
@@ -307,7 +319,9 @@ def test_what_the_public_bug_gave_is_found() -> None:
 def test_the_reference_backend_passes(kind: Any) -> None:
     """A slice of each kind in this process; the runner's tests have the rest."""
     device = hal.device("cpu_ref")
-    chosen = [c for c in kind.cases() if c.tier == "quick" and c.op in ("matmul", "cast", "softmax")]
+    chosen = [
+        c for c in kind.cases() if c.tier == "quick" and c.op in ("matmul", "cast", "softmax")
+    ]
     assert chosen
     for of in chosen:
         found = numerics.run(of, Bench(device, 9))

@@ -26,7 +26,18 @@ from anyhal.ops._spec import OpSpec, Sample
 from anyhal.records import replace
 
 # Operands that are no data: what they may hold is a matter of the op.
-_KEPT = ("variance", "m", "v", "scale", "a_scale", "b_scale", "freq_factors", "lr", "mask", "y")
+_KEPT: tuple[str, ...] = (
+    "variance",
+    "m",
+    "v",
+    "scale",
+    "a_scale",
+    "b_scale",
+    "freq_factors",
+    "lr",
+    "mask",
+    "y",
+)
 _KEPT += ("lse", "sinks", "dlse", "min", "max")
 # Ops whose values have a domain, or that only move values.
 _LEFT_OUT = ("unary", "binary", "cast", "quantize", "dequantize", "dropout", "random_normal")
