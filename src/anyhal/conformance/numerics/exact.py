@@ -31,29 +31,8 @@ from anyhal.ops._spec import Sample
 _BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 _BITS |= {"f8_e4m3fn": 4, "f8_e4m3fnuz": 4, "f8_e5m2": 3, "f8_e5m2fnuz": 3}
 _INTEGERS = ("i8", "u8", "i32", "i64")
-_ALL_K: tuple[int, ...] = (
-    1,
-    2,
-    3,
-    7,
-    8,
-    15,
-    16,
-    17,
-    31,
-    32,
-    33,
-    63,
-    64,
-    65,
-    127,
-    128,
-    129,
-    255,
-    256,
-    257,
-)
-_ALL_K += (1023, 1024, 1025, 4096)
+_EACH_SIDE = tuple(e + d for e in (8, 16, 32, 64, 128, 256, 1024) for d in (-1, 0, 1))
+_ALL_K = (1, 2, 3, *_EACH_SIDE, 4096)
 _SOME_K = (1, 3, 8, 17, 33, 65, 129, 257, 1025)
 _HUGE_K = (65537, 131071)
 _HUGE = ("matmul", "scaled_matmul", "reduce", "cumsum")  # ops that take them
