@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import anyhal as hal
 from anyhal.conformance import numerics, report, suite
+from anyhal.conformance.cases import random_case
 from anyhal.conformance.numerics import bounded, classes, elementwise, exact, public_bugs, special
 from anyhal.conformance.numerics.calls import answers_of, is_informative
 from anyhal.conformance.suite import Answer, Case, Part
@@ -19,6 +21,7 @@ from anyhal.conformance.worker import Bench
 from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME
 from anyhal.ops._oracle import rounded
+from anyhal.ops._spec import Sample
 
 LAST = Part("")
 
@@ -116,7 +119,10 @@ def test_an_exact_case_allows_no_other_bits(op: str) -> None:
     of = next(c for c in exact.cases() if c.op == op and c.tier == "quick")
     parts = right_answers(of, 3)
     assert judged(of, 3, parts).outcome == "pass"
-    wrong = [Part(p.label, (*(one_element(a.copy()) if a is not None else a for a in p.arrays),)) for p in parts]
+    wrong = [
+        Part(p.label, (*(one_element(a.copy()) if a is not None else a for a in p.arrays),))
+        for p in parts
+    ]
     assert judged(of, 3, wrong).code == "wrong_value"
 
 
@@ -125,7 +131,9 @@ def matmul_with(accumulate: Any, probes: Any) -> list[Part]:
     parts = []
     for probe in probes:
         a, b = (x.astype(np.float32) for x in probe.sample.inputs)
-        total = np.zeros((*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32)
+        total = np.zeros(
+            (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), np.float32
+        )
         for k in range(a.shape[-1]):
             total = accumulate(total, a[..., k : k + 1], b[..., k : k + 1, :])
         right = answers_of(BY_NAME["matmul"], probe.sample)[0]
@@ -150,7 +158,9 @@ def _tf32(x: Any) -> Any:
 BROKEN = {
     "sums in f16": _short("f16"),
     "sums in bf16": _short("bf16"),
-    "factors of TF32": lambda t, a, b: t + _tf32(np.ascontiguousarray(a)) * _tf32(np.ascontiguousarray(b)),
+    "factors of TF32": lambda t, a, b: (
+        t + _tf32(np.ascontiguousarray(a)) * _tf32(np.ascontiguousarray(b))
+    ),
 }
 
 
@@ -187,7 +197,12 @@ def test_other_orders_of_summation_pass(order: str) -> None:
             parts.append(Part(probe.sample.label, (np.asarray(total).astype(right.kind.numpy),)))
         return parts
 
-    for name in ("exact/f32/products/quick", "bounded/f32/long", "classes/f32/bits", "classes/bf16/bias"):
+    for name in (
+        "exact/f32/products/quick",
+        "bounded/f32/long",
+        "classes/f32/bits",
+        "classes/bf16/bias",
+    ):
         of = case(f"numerics/matmul/{name}/fused")
         probes = list(numerics._kind_of(of).probes(of, 11))
         by = {"forward": sequential, "fused multiply-add": fma}.get(order)
@@ -270,10 +285,94 @@ def test_vacuous_passes_cover_nothing() -> None:
 
 
 def test_exact_and_special_cases_at_quick_are_informative() -> None:
-    """A short sum of which nothing can be said would not count; none of the suite's own may be so."""
+    """A case of which nothing can be said would not count; none of these may be so."""
     for of in [c for c in exact.cases() if c.tier == "quick" and c.given["mode"] == "fused"][::7]:
         finding = judged(of, 1, right_answers(of, 1))
         assert finding.outcome == "pass" and finding.measured["vacuous"] < finding.measured["calls"]
+
+
+# ------------------------------------------------------------------------------------- the oracle
+
+
+def test_gradients_over_no_batch_are_zeros() -> None:
+    """einsum leaves the output of such a sum as it found it when operands repeat by strides."""
+    sample = random_case("conv_backward", 291877031)
+    assert sample.inputs[0].shape[0] == 0
+    for _ in range(20):
+        junk = [np.full((1, 1, 3), np.nan, np.longdouble) for _ in range(50)]
+        del junk
+        _, dw, dbias = BY_NAME["conv_backward"].reference_outs(*sample.inputs, **sample.attrs)
+        assert not np.any(dw) and not np.any(dbias)
+
+
+def _by_hand(op: str, inputs: Any, attrs: Any) -> Any:
+    """A second implementation, from the op's sentence: Python integers and fractions, loops."""
+    if op == "matmul":
+        a, b = (x.astype(np.float64) for x in inputs)
+        rows = [[math.fsum(p * q for p, q in zip(r, c, strict=True)) for c in b.T] for r in a]
+        return np.array(rows).reshape(a.shape[0], b.shape[1])
+    if op == "reduce":
+        return np.array([math.fsum(row) for row in inputs[0].astype(np.float64)])
+    if op == "softmax":
+        found = []
+        for row in inputs[0].astype(np.float64):
+            e = [math.exp(v - max(row)) for v in row]
+            found.append([v / math.fsum(e) for v in e])
+        return np.array(found)
+    if op == "layer_norm":
+        found = []
+        for row in inputs[0].astype(np.float64):
+            mean = math.fsum(row) / len(row)
+            spread = math.fsum((v - mean) ** 2 for v in row) / len(row)
+            found.append([(v - mean) / math.sqrt(spread + attrs["eps"]) for v in row])
+        return np.array(found)
+    if op == "attention":
+        q, k, v = (x.astype(np.float64) for x in inputs[:3])
+        out = np.zeros((*q.shape[:3], v.shape[-1]))
+        for b, h, t in np.ndindex(q.shape[:3]):
+            kv = h * k.shape[1] // q.shape[1]
+            scores = [attrs["scale"] * math.fsum(q[b, h, t] * k[b, kv, j]) for j in range(t + 1)]
+            e = [math.exp(s - max(scores)) for s in scores]
+            for d in range(v.shape[-1]):
+                out[b, h, t, d] = math.fsum(
+                    w * v[b, kv, j, d] for j, w in enumerate(e)
+                ) / math.fsum(e)
+        return out
+    assert op == "conv"
+    x, w = (a.astype(np.float64) for a in inputs[:2])
+    out = np.zeros((x.shape[0], w.shape[0], x.shape[2] - w.shape[2] + 1))
+    for n, o, p in np.ndindex(out.shape):
+        out[n, o, p] = math.fsum((x[n, :, p : p + w.shape[2]] * w[o]).reshape(-1))
+    return out
+
+
+@pytest.mark.parametrize("op", ["matmul", "reduce", "softmax", "layer_norm", "attention", "conv"])
+def test_two_oracles_agree_on_a_fixed_corpus(op: str) -> None:
+    rng = np.random.default_rng(20260817)
+
+    def x(*shape: int) -> Any:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    corpus: dict[str, tuple[Any, dict[str, Any]]] = {
+        "matmul": ((x(7, 129), x(129, 5)), {}),
+        "reduce": ((x(5, 1025),), {"fn": "sum", "axis": (1,), "keepdims": False}),
+        "softmax": ((x(5, 257),), {"axis": -1}),
+        "layer_norm": ((x(5, 257) + 100, None, None, None), {"eps": 0.0}),
+        "attention": (
+            (x(2, 4, 6, 8), x(2, 2, 6, 8), x(2, 2, 6, 3), None, None, None),
+            {"scale": 0.5, "causal": "first_key"},
+        ),
+        "conv": ((x(2, 3, 17), x(4, 3, 3), None, None), {}),
+    }
+    inputs, attrs = corpus[op]
+    right = answers_of(BY_NAME[op], Sample("corpus", inputs, attrs))[0]
+    assert right is not None
+    np.testing.assert_allclose(
+        np.asarray(right.want, np.float64), _by_hand(op, inputs, attrs), rtol=2e-12, atol=1e-13
+    )
+    # And both are far inside what a backend is allowed.
+    off = np.abs(np.asarray(right.want, np.float64) - _by_hand(op, inputs, attrs))
+    assert np.all(off < np.asarray(right.allowed, np.float64) / 1000)
 
 
 # --------------------------------------------------------------------------------- public defects
@@ -307,7 +406,9 @@ def test_what_the_public_bug_gave_is_found() -> None:
 def test_the_reference_backend_passes(kind: Any) -> None:
     """A slice of each kind in this process; the runner's tests have the rest."""
     device = hal.device("cpu_ref")
-    chosen = [c for c in kind.cases() if c.tier == "quick" and c.op in ("matmul", "cast", "softmax")]
+    chosen = [
+        c for c in kind.cases() if c.tier == "quick" and c.op in ("matmul", "cast", "softmax")
+    ]
     assert chosen
     for of in chosen:
         found = numerics.run(of, Bench(device, 9))

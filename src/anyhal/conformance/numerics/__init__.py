@@ -16,7 +16,16 @@ import numpy as np
 from anyhal.conformance.numerics import probes
 from anyhal.conformance.suite import Answer, Case, Finding
 
-KINDS = ("samples", "exact", "elementwise", "special", "bounded", "sequences", "classes", "public_bugs")  # one file each
+KINDS = (
+    "samples",
+    "exact",
+    "elementwise",
+    "special",
+    "bounded",
+    "sequences",
+    "classes",
+    "public_bugs",
+)  # one file each
 
 
 def cases() -> Iterator[Case]:

@@ -79,7 +79,9 @@ def _reals(rng: np.random.Generator, kind: Any) -> Made:
         yield Sample(f"head {d} keys {s}", (q, k, v), attrs)
         if d in (40, 64):
             yield Sample(f"head {d} lse", (q, k, v), {**attrs, "return_lse": True})
-            spread = (np.concatenate([v[:, :, : s // 2] + 8, v[:, :, s // 2 :] - 8], 2)).astype(kind)
+            spread = (np.concatenate([v[:, :, : s // 2] + 8, v[:, :, s // 2 :] - 8], 2)).astype(
+                kind
+            )
             yield Sample(f"head {d} cancelling", (q, k, spread), attrs)
             yield Sample(f"head {d} steep", (q, k, v), {**attrs, "scale": 4.0})
     q, k, v = (rng.standard_normal((1, 1, n, 8)).astype(kind) for n in (4, 33, 33))
@@ -105,7 +107,9 @@ def _paged(rng: np.random.Generator, short: str) -> Made:
             pages = sum(used) + 2
             free = rng.permutation(pages)
             table = np.full((len(counts), blocks), -7)
-            k_pages, v_pages = (np.full((pages, page, 1, x.shape[-1]), np.nan, x.dtype) for x in (k, v))
+            k_pages, v_pages = (
+                np.full((pages, page, 1, x.shape[-1]), np.nan, x.dtype) for x in (k, v)
+            )
             at = 0
             for b, n in enumerate(used):
                 table[b, :n] = free[at : at + n]

@@ -26,8 +26,8 @@ from anyhal.ops._spec import OpSpec, Sample
 from anyhal.records import replace
 
 # Operands that are no data: what they may hold is a matter of the op.
-_KEPT = ("variance", "m", "v", "scale", "a_scale", "b_scale", "freq_factors", "lr", "mask", "y")
-_KEPT += ("lse", "sinks", "dlse", "min", "max")
+_FACTORS = ("variance", "m", "v", "scale", "a_scale", "b_scale", "freq_factors", "lr", "mask")
+_KEPT = (*_FACTORS, "y", "lse", "sinks", "dlse", "min", "max")
 # Ops whose values have a domain, or that only move values.
 _LEFT_OUT = ("unary", "binary", "cast", "quantize", "dequantize", "dropout", "random_normal")
 # Ops whose bounds know that equal terms are rounded alike, one after the other.

@@ -63,7 +63,9 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
             continue
         sample = product(case.op, form, a, b, f"K {k}")
         if not bits and case.dtype in ("f16", "bf16"):  # the store is what may be unfair
-            sample = Sample(sample.label, sample.inputs, {k: v for k, v in sample.attrs.items() if k != "dtype"})
+            sample = Sample(
+                sample.label, sample.inputs, {k: v for k, v in sample.attrs.items() if k != "dtype"}
+            )
         yield Probe(sample)
     assert spec.public
 
@@ -73,7 +75,9 @@ def _stored(rng: np.random.Generator, op: str, short: str) -> Sample:
     kind = dtype(short).numpy
     x = rng.uniform(0.5, 3.5, (64, 64))
     if op == "cast":
-        return Sample("store", (x.astype(np.float32),), {"dtype": dtype(short).name, "overflow": "unstated"})
+        return Sample(
+            "store", (x.astype(np.float32),), {"dtype": dtype(short).name, "overflow": "unstated"}
+        )
     x = x.astype(kind)
     if op == "binary":
         return Sample("store", (x, rng.uniform(0.5, 2, (64, 64)).astype(kind)), {"fn": "multiply"})
@@ -123,7 +127,9 @@ def _squares(spec: OpSpec, sample: Sample) -> Any:
         a, w = wide(sample.inputs[0]), wide(sample.inputs[1])
         return np.matmul(a * a, (w * w).T)
     inputs = tuple(
-        x if x is None or isinstance(x, Blocks) or x.dtype.kind in "iu" else np.square(wide(x)).astype(np.float64)
+        x
+        if x is None or isinstance(x, Blocks) or x.dtype.kind in "iu"
+        else np.square(wide(x)).astype(np.float64)
         for x in sample.inputs
     )
     return np.asarray(spec.reference_outs(*inputs, **sample.attrs)[0], np.float64)
@@ -164,5 +170,7 @@ def _fair(spec: OpSpec, sample: Sample, arrays: Any, measured: dict[str, Any]) -
     measured["bias"] = round(off, 2)
     if off >= _FAIR:
         way = "away from" if z.mean() > 0 else "toward"
-        return f"its roundings go {way} zero: {off:.1f} standard errors, of which {_FAIR:g} is chance"
+        return (
+            f"its roundings go {way} zero: {off:.1f} standard errors, of which {_FAIR:g} is chance"
+        )
     return ""

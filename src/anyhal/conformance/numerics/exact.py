@@ -31,8 +31,8 @@ from anyhal.ops._spec import Sample
 _BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 _BITS |= {"f8_e4m3fn": 4, "f8_e4m3fnuz": 4, "f8_e5m2": 3, "f8_e5m2fnuz": 3}
 _INTEGERS = ("i8", "u8", "i32", "i64")
-_ALL_K = (1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
-_ALL_K += (1023, 1024, 1025, 4096)
+_EACH_SIDE = tuple(e + d for e in (8, 16, 32, 64, 128, 256, 1024) for d in (-1, 0, 1))
+_ALL_K = (1, 2, 3, *_EACH_SIDE, 4096)
 _SOME_K = (1, 3, 8, 17, 33, 65, 129, 257, 1025)
 _HUGE_K = (65537, 131071)
 _HUGE = ("matmul", "scaled_matmul", "reduce", "cumsum")  # ops that take them
@@ -118,9 +118,9 @@ def _products(rng: np.random.Generator, op: str, form: str, short: str, effort: 
     # A5 and A6: one k at a time, the last ones above all, and b says where a value stands.
     for k in _lengths(op, form, short, effort):
         m, n = min(k, 67 if k == 257 else 5), 3
-        a = np.zeros((m, k))
-        a[np.arange(m), k - 1 - np.arange(m)] = 1
-        yield made(f"last of {k}", a, position_code((k, n), min(most, largest(form), codes)))
+        last = np.zeros((m, k))
+        last[np.arange(m), k - 1 - np.arange(m)] = 1
+        yield made(f"last of {k}", last, position_code((k, n), min(most, largest(form), codes)))
     if effort != "smoke" and op != "conv_backward":  # whose other output is no such sum
         yield from _grid(rng, op, form, short, effort)
     yield from _extras(rng, op, form, short)
@@ -129,7 +129,7 @@ def _products(rng: np.random.Generator, op: str, form: str, short: str, effort: 
 def _grid(rng: np.random.Generator, op: str, form: str, short: str, effort: str) -> _Found:
     """A4 and the list of M and N: a permutation picks rows of b."""
     kind, step = dtype(short).numpy, MULTIPLES.get(form, 1)
-    edges = _EDGES if effort == "full" else (0, 1, 3, 17, 33, 65, 129)
+    edges: tuple[int, ...] = _EDGES if effort == "full" else (0, 1, 3, 17, 33, 65, 129)
     if short != "f32" and effort != "full":
         edges = (0, 1, 33)
     k = step * -(-8 // step)
@@ -165,11 +165,20 @@ def _extras(rng: np.random.Generator, op: str, form: str, short: str) -> _Found:
         # K = 0 sums nothing, over whatever the output held.
         yield Sample("K 0", (np.zeros((2, 3, 0), kind), np.zeros((2, 0, 3), kind))), ()
     if op == "matmul_epilogue":
-        bias, by, rest = (rng.integers(-2, 2, s, endpoint=True).astype(kind) for s in ((7,),) + ((5, 7),) * 2)
+        bias, by, rest = (
+            rng.integers(-2, 2, s, endpoint=True).astype(kind) for s in ((7,),) + ((5, 7),) * 2
+        )
         for scale in (0.0, 1.0, -1.0, 2.0, 0.5):
             attrs = {"scale": scale, **widest(op, short)}
             yield Sample(f"scale {scale}", (*small, bias, by, rest), attrs), ()
-            yield Sample(f"scale {scale} relu", (*small, bias, None, rest), {"activation": "relu", **attrs}), ()
+            yield (
+                Sample(
+                    f"scale {scale} relu",
+                    (*small, bias, None, rest),
+                    {"activation": "relu", **attrs},
+                ),
+                (),
+            )
         yield Sample("K 0", (np.zeros((5, 0), kind), np.zeros((0, 7), kind), bias, by, rest)), ()
 
 
@@ -189,7 +198,9 @@ def _mirrored_range(op: str, form: str, short: str) -> tuple[int, int]:
 
 def _segments(short: str, k: int) -> list[int]:
     """Kernels for 8-bit floats may move their sums to f32 every so many products."""
-    return sorted({k // 2, *((s for s in (32, 128) if s <= k // 2) if short.startswith("f8") else ())})
+    return sorted(
+        {k // 2, *((s for s in (32, 128) if s <= k // 2) if short.startswith("f8") else ())}
+    )
 
 
 def mirrored(
@@ -248,7 +259,9 @@ def _sums(rng: np.random.Generator, op: str, form: str, short: str, effort: str)
             continue
         # What a running sum shows of itself must be exact in the output as well.
         high = {"f64": 1 << 40, "f32": 2000}.get(short, 200)
-        high = int(min(high, 2 ** (bits if op == "cumsum" else min(53, max(bits, 24))) // k, 2**bits))
+        high = int(
+            min(high, 2 ** (bits if op == "cumsum" else min(53, max(bits, 24))) // k, 2**bits)
+        )
         if high < 1:
             continue
         _, b = mirrored(rng, (1, k, 5), (max(1, high // 2), high), k // 2)

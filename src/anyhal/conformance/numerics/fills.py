@@ -103,6 +103,7 @@ def around(targets: Any, short: str) -> Any:
     """What rounds to values of another dtype: those, the middle between two of them, and the
     numbers of `short` next to each."""
     kind = dtype(short).numpy
+    assert kind is not None
     finite = np.unique(np.asarray(targets).astype(np.float64))
     finite = finite[np.isfinite(finite)]
     with np.errstate(all="ignore"):

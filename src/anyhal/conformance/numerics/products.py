@@ -72,15 +72,17 @@ def product(op: str, form: str, a: Any, b: Any, label: str) -> Sample:
     if op == "conv" and form == "kernel_2x2":
         x = b.reshape(1, k // 4, 2, 2, n).transpose(0, 1, 2, 4, 3).reshape(1, k // 4, 2, 2 * n)
         attrs = {"strides": (2, 2)}
-        inputs = (np.ascontiguousarray(x), a.reshape(m, k // 4, 2, 2), None, None)
-        return Sample(f"{form} {label}", inputs, attrs)
+        w = a.reshape(m, k // 4, 2, 2)
+        return Sample(f"{form} {label}", (np.ascontiguousarray(x), w, None, None), attrs)
     if op == "conv":
         return Sample(label, (b[None], a[:, :, None], None, None))
     turned = np.ascontiguousarray(a.T)[:, :, None]
     if op == "conv_transpose":
         return Sample(label, (b[None], turned, None))
     if form == "dx":
-        return Sample(f"dx {label}", (b[None], np.ones((1, m, n), a.dtype), turned), {"bias": False})
+        return Sample(
+            f"dx {label}", (b[None], np.ones((1, m, n), a.dtype), turned), {"bias": False}
+        )
     inputs = (a[None], np.ascontiguousarray(b.T)[None], np.ones((m, n, 1), a.dtype))
     return Sample(f"dw {label}", inputs, {"bias": False})
 
@@ -152,7 +154,7 @@ def _q6_k(v: Any) -> Any:
     for half in np.split(codes, 2, axis=1):
         quarters = np.split(half, 4, axis=1)
         low.append(_nibbles(half & 15))
-        high.append(sum((q >> 4) << 2 * i for i, q in enumerate(quarters)).astype(np.uint8))
+        high.append(np.bitwise_or.reduce([(q >> 4) << 2 * i for i, q in enumerate(quarters)]))
     scales = np.ones((len(v), 16), np.uint8)
     return np.concatenate([*low, *high, scales, _half(1, len(v))], axis=1)
 

@@ -13,16 +13,14 @@ from typing import Any
 import numpy as np
 
 from anyhal.conformance.numerics import fills
-from anyhal.conformance.numerics.attending import towering
 from anyhal.conformance.numerics.exact import mirrored
 from anyhal.conformance.numerics.probes import Probe, case_of, forms
 from anyhal.conformance.suite import Case
 from anyhal.conformance.worker import rng_of
 from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME
-from anyhal.ops._oracle import random_blocks
 from anyhal.ops._spec import Sample
-from anyhal.records import record, replace
+from anyhal.records import record
 
 Rng = np.random.Generator
 _REPEATS = 20
@@ -57,9 +55,19 @@ def _ints(rng: Rng, *shape: int, most: int = 4, as_: str = "float32") -> Any:
     return rng.integers(-most, most, shape, endpoint=True).astype(dtype(as_).numpy)
 
 
-def _attention(rng: Rng, t: int, s: int, d: int, as_: str = "float32", kv: int = 1) -> tuple[Any, ...]:
+def _attention(rng: Rng, t: int, s: int, d: int, as_: str = "float32") -> tuple[Any, ...]:
     q = _normal(rng, 1, 2, t, d, as_=as_)
-    return q, _normal(rng, 1, kv, s, d, as_=as_), _normal(rng, 1, kv, s, d, as_=as_)
+    return q, _normal(rng, 1, 1, s, d, as_=as_), _normal(rng, 1, 1, s, d, as_=as_)
+
+
+def _mirrored(rng: Rng, k: int) -> tuple[Any, ...]:
+    kind = dtype("bf16").numpy
+    return tuple(x.astype(kind) for x in mirrored(rng, (3, k, 5), (1, 8), k // 2))
+
+
+def _half_sums(rng: Rng) -> tuple[Any, ...]:
+    up_and_down = np.where(np.arange(64) < 32, 64, -64).astype(np.float16)
+    return np.full((2, 64), 64, np.float16), up_and_down[:, None]
 
 
 def _masked_row(rng: Rng) -> tuple[Any, ...]:
@@ -83,6 +91,7 @@ def _overlapping(rng: Rng) -> tuple[Any, ...]:
 
 
 _BMM = {"scale": 0.25, "causal": "none"}
+_ONE = np.asarray(np.float32(1))
 _EPS = {"eps": 1e-5}
 _ZEROS = "zeros over whatever the output held"
 
@@ -90,7 +99,8 @@ ROWS = (
     Row(1, "pytorch#31421", "matmul", "f32", "zeros [3, 2, 3]",
         lambda r: (np.zeros((3, 2, 0), "f4"), np.zeros((3, 0, 3), "f4")), exact=True),
     Row(2, "mlx#2698", "matmul_epilogue", "f32", "K = 0 leaves the residual",
-        lambda r: (np.zeros((2, 0), "f4"), np.zeros((0, 2), "f4"), None, None, np.full((2, 2), 2, "f4")),
+        lambda r: (np.zeros((2, 0), "f4"), np.zeros((0, 2), "f4"), None, None,
+                   np.full((2, 2), 2, "f4")),
         exact=True),
     Row(3, "pytorch#175902", "matmul", "f32", _ZEROS,
         lambda r: (np.zeros((65, 0), "f4"), np.zeros((0, 33), "f4")), exact=True),
@@ -98,9 +108,12 @@ ROWS = (
         lambda r: (np.zeros((3, 0), "f4"), np.zeros((0, 4), "f4"), f(1, 2, 3, 4)), exact=True),
     Row(5, "Paddle#79511", "matmul", "f16", _ZEROS,
         lambda r: (np.zeros((4, 0), "f2"), np.zeros((0, 4), "f2")), exact=True),
+    Row(11, "Theano#6045", "conv", "f32", "the last of 65537 is right",
+        lambda r: (_ints(r, 65537, 1, 1), _ints(r, 1, 1, 1)), exact=True),
     Row(12, "burn#5310", "binary", "f32", "empty", lambda r: (np.zeros((0, 3), "f4"),) * 2,
         {"fn": "add"}, exact=True),
-    Row(13, "csarofeen/pytorch#1466", "softmax", "f32", "empty", lambda r: (np.zeros((3, 0), "f4"),)),
+    Row(13, "csarofeen/pytorch#1466", "softmax", "f32", "empty",
+        lambda r: (np.zeros((3, 0), "f4"),)),
     Row(14, "tensorflow#34390", "reduce", "u8", "an exact sum, no wrap",
         lambda r: (np.full((2, 256), 255, "u1"),), {"fn": "sum", "axis": (1,)}, exact=True),
     Row(16, "modular#6248", "conv", "f32", "exact for 8 channels and more",
@@ -113,7 +126,8 @@ ROWS = (
         lambda r: (_normal(r, 5, 7),), {"fn": "isfinite"}, layouts="gaps", exact=True),
     Row(20, "pytorch#112577", "attention", "f32", "as of a dense copy",
         lambda r: _attention(r, 5, 33, 16), _BMM, layouts="gaps"),
-    Row(21, "mlx#1163", "matmul", "f32", "exact of a slice", lambda r: (_ints(r, 3, 3), _ints(r, 3, 1)),
+    Row(21, "mlx#1163", "matmul", "f32", "exact of a slice",
+        lambda r: (_ints(r, 3, 3), _ints(r, 3, 1)),
         layouts="gaps", exact=True),
     Row(22, "aiter#5385", "matmul", "f32", "exact with batch strides of their own",
         lambda r: (_ints(r, 3, 5, 7), _ints(r, 3, 7, 4)), layouts="offset", exact=True),
@@ -139,18 +153,20 @@ ROWS = (
     Row(40, "rocBLAS#1680", "matmul", "f32", "within the bound for 256 cubed",
         lambda r: (_normal(r, 256, 256), _normal(r, 256, 256))),
     Row(45, "llama.cpp#27015", "scatter_add", "f32", "both contributions",
-        lambda r: (np.zeros((3, 4), "f4"), np.array([1, 1, 2]), _ints(r, 3, 4)), {"axis": 0}, exact=True),
-    Row(48, "pytorch#53635", "matmul", "f32", "1024.5", lambda r: (f([1024.5]), f([1.0])), exact=True),
+        lambda r: (np.zeros((3, 4), "f4"), np.array([1, 1, 2]), _ints(r, 3, 4)),
+        {"axis": 0}, exact=True),
+    Row(48, "pytorch#53635", "matmul", "f32", "1024.5",
+        lambda r: (f([1024.5]), f([1.0])), exact=True),
     Row(49, "pytorch#67384", "matmul", "f32", "float32 factors",
         lambda r: (np.full((5, 9), 4097, "f4"), _ints(r, 9, 7, most=1)), exact=True),
     Row(51, "TransformerEngine#3440", "matmul", "bf16", "cancelling sums come back",
-        lambda r: tuple(x.astype(dtype("bf16").numpy) for x in mirrored(r, (3, 4096, 5), (1, 8), 2048)),
+        lambda r: _mirrored(r, 4096),
         exact=True),
     Row(52, "modular#7165", "matmul_epilogue", "bf16", "cancelling sums come back",
-        lambda r: tuple(x.astype(dtype("bf16").numpy) for x in mirrored(r, (3, 1024, 5), (1, 8), 512)),
+        lambda r: _mirrored(r, 1024),
         exact=True),
     Row(54, "llama.cpp#18969", "matmul", "f16", "finite: the sum passes 65504 on its way",
-        lambda r: (np.full((2, 64), 64, "f2"), np.where(np.arange(64) < 32, 64, -64).astype("f2")[:, None]),
+        _half_sums,
         exact=True),
     Row(56, "tt-metal#19882", "cast", "f32", "ties to even",
         lambda r: (fills.around(np.arange(256.0, 512, 2), "f32"),),
@@ -165,6 +181,9 @@ ROWS = (
         lambda r: _dead_values(r, True), {**_BMM, "return_lse": True}),
     Row(63, "flashinfer#4267", "softmax", "f32", "weights, not zeros",
         lambda r: (np.full((2, 65), -5e4, "f4") + np.arange(65, dtype="f4") % 3,)),
+    Row(64, "flash-attention#443", "attention_backward", "f32", "finite",
+        lambda r: (_normal(r, 1, 2, 7, 8), *_attention(r, 7, 5, 8)),
+        {**_BMM, "causal": "last_key"}),
     Row(65, "flashinfer#1178", "softmax", "f32", "finite after -inf",
         lambda r: (np.where(np.arange(129) < 64, -np.inf, _normal(r, 3, 129)).astype("f4"),)),
     Row(66, "PaddleOCR#18341", "softmax", "f32", "finite", lambda r: (_normal(r, 2, 3, 71, 71),)),
@@ -184,13 +203,15 @@ ROWS = (
         lambda r: (_normal(r, 3, 1024) + np.float32(1024),), _EPS),
     Row(74, "pytorch#162489", "rms_norm", "f32", "no overflow",
         lambda r: (_normal(r, 3, 65) * np.float32(1e30),), _EPS),
-    Row(75, "onnxruntime#11010", "unary", "f32", "NaN", lambda r: (f(np.nan, -1, 2),), {"fn": "relu"}),
+    Row(75, "onnxruntime#11010", "unary", "f32", "NaN",
+        lambda r: (f(np.nan, -1, 2),), {"fn": "relu"}),
     Row(75, "onnx#6003", "max_pool", "f32", "NaN", lambda r: (f([[1, np.nan, 3, 4]]),),
         {"kernel": (2,), "strides": (1,)}),
     Row(75, "tvm#19579", "clip", "f32", "NaN", lambda r: (f(np.nan, 5), f(0.0), f(1.0))),
     Row(76, "openvino#37748", "topk", "f32", "NaN first, in range",
         lambda r: (f(1, np.nan, 3, np.nan, 2),), {"k": 3, "axis": -1, "largest": True}),
-    Row(77, "torch-xpu-ops#4839", "argmax", "f32", "never -1", lambda r: (np.full((2, 9), np.nan, "f4"),),
+    Row(77, "torch-xpu-ops#4839", "argmax", "f32", "never -1",
+        lambda r: (np.full((2, 9), np.nan, "f4"),),
         {"axis": -1}),
     Row(78, "pytorch#22853", "argmax", "f32", "the first of equal ones",
         lambda r: (np.ones((3, 257), "f4"),), {"axis": -1}),
@@ -199,28 +220,35 @@ ROWS = (
     Row(80, "triton#10745", "cast", "f8_e4m3fnuz", "0x80 is NaN",
         lambda r: (fills.codes("f8_e4m3fnuz"),), {"dtype": "float32", "overflow": "unstated"}),
     Row(81, "ml_dtypes#400", "cast", "f32", "465 as declared",
-        lambda r: (f(448, 463, 464, 465, 480),), {"dtype": "float8_e4m3fn", "overflow": "nonfinite"}),
+        lambda r: (f(448, 463, 464, 465, 480),),
+        {"dtype": "float8_e4m3fn", "overflow": "nonfinite"}),
     Row(82, "onnx#6220", "cast", "f32", "infinity as declared",
-        lambda r: (f(np.inf, -np.inf, 240, 250),), {"dtype": "float8_e4m3fnuz", "overflow": "saturate"}),
+        lambda r: (f(np.inf, -np.inf, 240, 250),),
+        {"dtype": "float8_e4m3fnuz", "overflow": "saturate"}),
     Row(83, "tilelang-metax#140", "cast", "f32", "256", lambda r: (f(256, 272, 264),),
         {"dtype": "float8_e4m3fn", "overflow": "saturate"}),
-    Row(84, "ram-coffers#716", "cast", "f8_e4m3fn", "0x7F is NaN", lambda r: (fills.codes("f8_e4m3fn"),),
+    Row(84, "ram-coffers#716", "cast", "f8_e4m3fn", "0x7F is NaN",
+        lambda r: (fills.codes("f8_e4m3fn"),),
         {"dtype": "float32", "overflow": "unstated"}),
     Row(85, "oneDNN#518", "scaled_matmul", "u8", "64770",
-        lambda r: (np.full((1, 2), 255, "u1"), np.full((2, 1), 127, "i1"), np.asarray(np.float32(1)),
-                   np.asarray(np.float32(1))), {"dtype": "float32"}, exact=True),
+        lambda r: (np.full((1, 2), 255, "u1"), np.full((2, 1), 127, "i1"), _ONE,
+                   _ONE), {"dtype": "float32"}, exact=True),
     Row(86, "onnxruntime#31573", "matmul", "i8", "-128 x -128 at k and k + 8",
         lambda r: (np.full((1, 16), -128, "i1"), np.full((16, 1), -128, "i1")), exact=True),
+    Row(87, "ComputeLibrary#1012", "cast", "f32", "255, not 0", lambda r: (f(300, 256, 1e9, -5),),
+        {"dtype": "uint8", "overflow": "unstated"}, exact=True),
     Row(88, "tensorflow#3638", "gather", "f32", "the last row, not a stale one",
         lambda r: (_normal(r, 5, 3), np.array([4, 0, 4])), {"axis": 0}, exact=True),
-    Row(89, "pytorch#75240", "cumsum", "f32", "the same bits 20 times", lambda r: (_normal(r, 4097),),
+    Row(89, "pytorch#75240", "cumsum", "f32", "the same bits 20 times",
+        lambda r: (_normal(r, 4097),),
         {"axis": 0}, repeats=_REPEATS),
     Row(89, "pytorch#133204", "scatter_add", "f32", "the same bits 20 times",
         lambda r: (np.zeros((3, 5), "f4"), r.integers(0, 3, 999), _normal(r, 999, 5)), {"axis": 0},
         repeats=_REPEATS),
     Row(91, "pytorch#194676", "random_uniform", "u64", "the same bits everywhere",
         lambda r: (np.array([7, 9], "u8"),), {"shape": (40961,), "dtype": "float32"}, exact=True),
-    Row(92, "Theano#3971", "conv", "f32", "exact", lambda r: (_ints(r, 2, 3, 7, 6), _ints(r, 4, 3, 3, 2)),
+    Row(92, "Theano#3971", "conv", "f32", "exact",
+        lambda r: (_ints(r, 2, 3, 7, 6), _ints(r, 4, 3, 3, 2)),
         {"strides": (2, 1), "pads": (1, 0, 1, 1)}, exact=True),
 )  # fmt: skip
 

@@ -45,7 +45,9 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
         yield from _after_another(spec, first, found, effort)
 
 
-def _after_another(spec: OpSpec, first: Sample, found: list[Sample], effort: str) -> Iterator[Probe]:
+def _after_another(
+    spec: OpSpec, first: Sample, found: list[Sample], effort: str
+) -> Iterator[Probe]:
     short = main_dtype(spec.name, first)
     others = [s for s in found if s is not first and _shapes(s) == _shapes(first)]
     other_dtype = next((s for s in others if main_dtype(spec.name, s) != short), None)
@@ -57,7 +59,10 @@ def _after_another(spec: OpSpec, first: Sample, found: list[Sample], effort: str
         yield Probe(first, repeats=_REPEATS[effort])
     yield from _in_place(spec, first)
     # A kernel or plan kept for the first call must not serve the next one.
-    smaller = next((s for s in found if main_dtype(spec.name, s) == short and 0 < size_of(s) < size_of(first)), None)
+    smaller = next(
+        (s for s in found if main_dtype(spec.name, s) == short and 0 < size_of(s) < size_of(first)),
+        None,
+    )
     turns: list[tuple[Sample | None, str]] = [(first, "dense"), (other_dtype, "dense")]
     turns += [(first, "transposed"), (smaller, "dense"), (first, "gaps"), (smaller, "offset")]
     for _ in range(_TURNS[effort]):

@@ -121,10 +121,13 @@ def _cross_entropy(rng: Rng, short: str) -> Made:
 def _norm_rows(rng: Rng, short: str) -> Any:
     base = rng.standard_normal(129)
     most, least = (2.0**14, 2.0**-14) if short == "f16" else (2.0**120, 2.0**-120)
-    rows = [base, base + 16, base + 1024, base + 1449, base * most / 8, base * least * 8]
+    rows: list[Any] = [base, base + 16, base + 1024, base + 1449, base * most / 8, base * least * 8]
     rows += [np.full(129, 1234.0), np.zeros(129), 40000 + np.arange(129) % 4]
     rows += [np.where(np.arange(129) == 128, 100.0, base), np.abs(base)]
-    rows += [np.where(np.arange(129) == 7, np.nan, base), np.where(np.arange(129) == 128, np.inf, base)]
+    rows += [
+        np.where(np.arange(129) == 7, np.nan, base),
+        np.where(np.arange(129) == 128, np.inf, base),
+    ]
     return _as(short, np.stack(rows))
 
 
@@ -136,12 +139,16 @@ def _norm_samples(rng: Rng, short: str, biased: bool, attrs: dict[str, Any]) -> 
         some = rows if eps else rows[[0, 1, 2, 9, 10]]
         with_eps = {"eps": eps, **attrs}
         yield Sample(f"eps {eps}", (some, weight, *((bias,) if biased else ()), None), with_eps)
-        yield Sample(f"eps {eps}, plain", (some, None, *((None,) if biased else ()), None), with_eps)
+        yield Sample(
+            f"eps {eps}, plain", (some, None, *((None,) if biased else ()), None), with_eps
+        )
     inputs = (rows[:3], weight, *((bias,) if biased else ()), rest[:3])
     yield Sample("residual", inputs, {"eps": 1e-5, **attrs})
     for n in (1, 3, 1025):
         x = _as(short, rng.standard_normal((3, n)) + 3)
-        yield Sample(f"{n} long", (x, None, *((None,) if biased else ()), None), {"eps": 1e-5, **attrs})
+        yield Sample(
+            f"{n} long", (x, None, *((None,) if biased else ()), None), {"eps": 1e-5, **attrs}
+        )
 
 
 def _group_norm(rng: Rng, short: str) -> Made:
@@ -234,7 +241,9 @@ def _topk(rng: Rng, short: str) -> Made:
     for label, x in _ordered(rng, short):
         for largest in (False, True):
             for k in (1, 5) if label != "ties" else (0, 1, 8, 33, x.shape[-1]):
-                yield Sample(f"{label} {k} {largest}", (x,), {"k": k, "axis": -1, "largest": largest})
+                yield Sample(
+                    f"{label} {k} {largest}", (x,), {"k": k, "axis": -1, "largest": largest}
+                )
 
 
 def _cumsum(rng: Rng, short: str) -> Made:
@@ -250,7 +259,7 @@ def _cumsum(rng: Rng, short: str) -> Made:
 
 
 def _gather(rng: Rng, short: str) -> Made:
-    x = fills.codes(short)[:256] if dtype(short).numpy.itemsize == 1 and short != "bool" else None
+    x = fills.codes(short)[:256] if dtype(short).block_bytes == 1 and short != "bool" else None
     x = _as(short, rng.integers(0, 2, (9, 11, 3))) if x is None else x[:255].reshape(5, 17, 3)
     for axis in (0, 1, 2):
         n = x.shape[axis]
