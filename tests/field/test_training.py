@@ -15,7 +15,7 @@ from anyhal.dtypes import dtype
 from anyhal.errors import HalError, InvalidArgumentError
 from anyhal.ops import BY_NAME
 from anyhal.training import Tape
-from device_runs import Output, call, devices, place
+from device_runs import Output, call, devices, place, run
 
 Run = Callable[..., Any]
 F32 = np.float32
