@@ -168,10 +168,11 @@ def test_det_03_every_training_op_repeats_its_bits(on: Run, spec: Any) -> None:
 
 @pytest.mark.parametrize("device", devices())
 def test_the_gradient_of_an_outliers_row_rounds_its_difference_once(device: str) -> None:
-    """exp(x - max - log) rounds two differences of 75 and is 113 units off where 100 are allowed."""
+    """exp(x - max - log) rounds two differences of 70, and so is up to 128 units off."""
     rng = np.random.default_rng(3)
     x = rng.standard_normal((512, 8))
-    x[:, 0] = 75 + rng.random(512)
+    x[:, 0] = 67 + rng.random(512)
+    x[:, 1] = x[:, 0] - 0.3  # so that the sum is not 1
     targets = np.zeros(512, np.int64)
     found = run(
         "cross_entropy_backward", x, targets, np.float64(1.0), device=device, reduction="sum"
@@ -179,6 +180,6 @@ def test_the_gradient_of_an_outliers_row_rounds_its_difference_once(device: str)
     wide = x.astype(np.longdouble)
     e = np.exp(wide - wide.max(axis=1, keepdims=True))
     p = e / e.sum(axis=1, keepdims=True)
-    worst = np.max(np.abs(found[:, 1:] - p[:, 1:]) / p[:, 1:])
+    worst = np.max(np.abs(found[:, 2:] - p[:, 2:]) / p[:, 2:])
     depth = wide.max() - wide.min()
     assert worst <= (depth + 3 + 2 * 6 + 5) * 2.0**-53
