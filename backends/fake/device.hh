@@ -130,8 +130,8 @@ struct Instance {
   uint64_t live[ANYHAL_OBJECT_GROUP + 1] = {};
   uint64_t executed = 0, violations = 0;
   uint64_t stream_waits = 0, last_stream = 0;  // of foreign streams
-  uint64_t moods = 0;  // answers of ops that answer now so, now otherwise
-  std::vector<std::string> forgotten;  // what refusals leave behind
+  uint64_t moods = 0;                          // answers of ops that answer now so, now otherwise
+  std::vector<std::string> forgotten;          // what refusals leave behind
   std::string violation_text;
   bool forked = false;
   uint32_t number = 0;            // of this library's instances, from 1

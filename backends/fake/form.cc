@@ -1,7 +1,8 @@
 // What holds for an op on every device: its attribute record, its operands, an output without
 // repeats. SPDX-License-Identifier: Apache-2.0
-#include "anyhal/sdk/core_ops.hpp"
 #include "form.hh"
+
+#include "anyhal/sdk/core_ops.hpp"
 
 namespace hal::fake {
 namespace {
@@ -22,9 +23,8 @@ struct Form {
   sdk::Condition record, also;
 };
 
-constexpr sdk::Dtypes kProducts =
-    sdk::kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32, ANYHAL_DTYPE_I8,
-                               ANYHAL_DTYPE_U8);
+constexpr sdk::Dtypes kProducts = sdk::kFloats | sdk::dtypes(ANYHAL_DTYPE_I64, ANYHAL_DTYPE_I32,
+                                                             ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 
 const Form kForms[] = {
     {ANYHAL_OP_COPY, 1, 0, sdk::kAny, sdk::no_attributes, accepts_all},

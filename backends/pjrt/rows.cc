@@ -130,6 +130,11 @@ Answer reduce_fits(const anyhal_op_desc& desc) {
   return all({widens ? dtype_in(desc, 1, sdk::kInts) : dtypes_equal(desc, 1, 0), places_fit(desc)});
 }
 
+sdk::Dtypes products_of(uint32_t dtype) {
+  if (kBytes.has(dtype)) return sdk::dtypes(ANYHAL_DTYPE_I32);
+  return sdk::kHalves.has(dtype) ? sdk::dtypes(dtype, ANYHAL_DTYPE_F32) : sdk::dtypes(dtype);
+}
+
 Answer matmul_fits(const anyhal_op_desc& desc) {
   if (!counts(desc, 2)) return sdk::invalid("the number of operands is wrong");
   const anyhal_tensor_desc &a = operand(desc, 0), &b = operand(desc, 1), &out = operand(desc, 2);
@@ -141,9 +146,7 @@ Answer matmul_fits(const anyhal_op_desc& desc) {
   if (sdk::dim(a, -1) != sdk::dim(b, -2) || sdk::dim(a, -2) != sdk::dim(out, -2) ||
       sdk::dim(b, -1) != sdk::dim(out, -1))
     return sdk::invalid("the sizes are not M x K, K x N and M x N");
-  return all({kBytes.has(a.dtype) ? dtype_in(desc, 2, sdk::dtypes(ANYHAL_DTYPE_I32))
-                                  : dtypes_equal(desc, 2, 0),
-              places_fit(desc)});
+  return all({dtype_in(desc, 2, products_of(a.dtype)), places_fit(desc)});
 }
 
 Answer positions_fit(const anyhal_op_desc& desc, int32_t axis, uint32_t indexed, uint32_t list,
@@ -169,8 +172,8 @@ Answer scatter_fits(const anyhal_op_desc& desc) {
   if (!counts(desc, 3) || !sdk::same_dims(operand(desc, 0), operand(desc, 3)))
     return sdk::invalid("the operands are a target, positions, updates and an output");
   const int32_t axis = sdk::attributes<anyhal_attrs_scatter_add>(desc).axis;
-  return all({dtypes_equal(desc, 2, 0), dtypes_equal(desc, 3, 0),
-              positions_fit(desc, axis, 0, 1, 2)});
+  return all(
+      {dtypes_equal(desc, 2, 0), dtypes_equal(desc, 3, 0), positions_fit(desc, axis, 0, 1, 2)});
 }
 
 constexpr sdk::Condition kNone = sdk::no_attributes;

@@ -158,5 +158,3 @@ def edges_of(bench: Any, op: str) -> Edges:
 
 def declared(bench: Any, op: str) -> set[str]:
     return {name for row in bench.capabilities if row["op"] == op for name in row["dtypes"]}
-
-

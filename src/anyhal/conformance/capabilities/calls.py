@@ -25,7 +25,7 @@ from anyhal.ops._record import pack
 from anyhal.ops._spec import Blocks, OpSpec, Outs, Sample, TensorSpec, dense_strides
 from anyhal.records import record, replace
 
-ABSENT = (0, [], [], 1, 4, 0, 0, 0, 0)
+ABSENT: tuple[Any, ...] = (0, [], [], 1, 4, 0, 0, 0, 0)
 # The core's own limits. Calls of a higher rank are described, not run; of more operands split up.
 RANK_OF_ARRAYS = 8
 _OPERANDS = 24

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from anyhal.conformance.capabilities.asking import Asker, declared, shown
-from anyhal.conformance.capabilities.calls import Call, main_dtype, every_call, plain_calls
+from anyhal.conformance.capabilities.calls import Call, every_call, main_dtype, plain_calls
 from anyhal.conformance.suite import Case, Finding
 from anyhal.ops import BY_NAME
 from anyhal.records import replace

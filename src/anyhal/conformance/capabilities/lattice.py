@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from anyhal.conformance.cases import CASES, random_case
 from anyhal.conformance.capabilities.asking import Asker, Outcome, shown, smallest
 from anyhal.conformance.capabilities.calls import Call, dtypes_of, main_dtype, possible, small
 from anyhal.conformance.capabilities.judging import wrong
 from anyhal.conformance.capabilities.steps import Edges, Step, steps, taken
+from anyhal.conformance.cases import CASES, random_case
 from anyhal.conformance.suite import Answer, Case, Finding, Part
 from anyhal.conformance.worker import rng_of
 from anyhal.dtypes import dtype
@@ -73,7 +73,7 @@ class Points:
         self.own = len(own)
 
     def _fits(self, call: Call) -> bool:
-        return group_of(main_dtype(call)) == self.case.given["group"]
+        return group_of(main_dtype(call)) == str(self.case.given["group"])
 
     def plain(self) -> list[int]:
         """Calls asked as they are: some of the op file's, and all drawn ones."""
@@ -85,9 +85,7 @@ class Points:
     def bases(self, short: str) -> list[int]:
         """Calls of a dtype to step away from: rich in operands first, then with two dims or more,
         then small."""
-        able = [
-            i for i, c in enumerate(self.calls) if main_dtype(c) == short and small(c.sample)
-        ]
+        able = [i for i, c in enumerate(self.calls) if main_dtype(c) == short and small(c.sample)]
         able.sort(key=lambda i: _order(self.calls[i].sample))
         return able
 
@@ -95,7 +93,7 @@ class Points:
         """The fixed steps, as many others of each kind as the case wants, then pairs."""
         call, rng = self.calls[i], rng_of(self.seed, f"ways {i}")
         every = list(steps(call, edges))
-        rng.shuffle(every)  # type: ignore[arg-type]
+        rng.shuffle(every)
         kinds: dict[str, int] = {}
         for step in every:
             fixed = step.refuse or step.always
@@ -167,9 +165,7 @@ def _walk(points: Points, asker: Asker) -> Iterator[tuple[int, tuple[Step, ...]]
             yield base, way
 
 
-def told(
-    asker: Asker, base: Call, way: tuple[Step, ...], found: Outcome, near: bool
-) -> Finding:
+def told(asker: Asker, base: Call, way: tuple[Step, ...], found: Outcome, near: bool) -> Finding:
     way, found = smallest(asker, base, way, found, near)
     said = "; without that it is accepted" if way and near else ""
     return Finding("fail", f"{shown(base, way)}: {found.why}{said}", found.code)
@@ -198,4 +194,3 @@ def judge(case: Case, seed: int, answer: Answer) -> Finding:
             said = f"{shown(base, way)}: it is accepted and gives wrong values: {why}"
             return Finding("fail", said, "wrong_value")
     return Finding("pass", measured={**counts, "ran": len(parts)})
-

@@ -63,7 +63,7 @@ def refused_calls(
     if base is None:
         return None, []
     every = list(steps(base, asker.edges))
-    rng.shuffle(every)  # type: ignore[arg-type]
+    rng.shuffle(every)
     every.sort(key=lambda s: not s.refuse)
     found: list[tuple[Call, tuple[Step, ...]]] = []
     kinds: dict[str, int] = {}
@@ -112,7 +112,9 @@ def _flat(case: Case, bench: Any) -> Finding:
     for spec in specs:
         base, refused = refused_calls(spec, bench.seed, Asker(bench, spec.name))
         if base is not None:
-            told += [Described(bench.device, call) for call, _ in refused[: _EACH if case.op else 2]]
+            told += [
+                Described(bench.device, call) for call, _ in refused[: _EACH if case.op else 2]
+            ]
     if not told:
         return Finding("refused", "nothing is refused", "no_samples")
     for one in told:  # what is made once is made now

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,8 @@ def _of_operand(shape: Shape, width: int, edges: Edges) -> Iterator[str]:
 
 def _laying(i: int, layout: str) -> Callable[[Call], Call | None]:
     def take(call: Call) -> Call | None:
-        if call.layouts[i] != "dense":
+        gone = i < call.input_count and call.sample.inputs[i] is None
+        if gone or call.layouts[i] != "dense":
             return None
         layouts = (*call.layouts[:i], layout, *call.layouts[i + 1 :])
         if layout == "repeated":
@@ -201,14 +203,17 @@ def _operands(call: Call) -> Iterator[Step]:
         if call.sample.inputs[i] is None:
             continue
         if arg.optional:
-            yield Step(f"without {arg.name}", "operand", lambda c, i=i: with_input(c, i, None))
+            yield Step(f"without {arg.name}", "operand", partial(_without, i))
         else:
-            yield Step(
-                f"{arg.name} missing",
-                "operand",
-                lambda c, i=i: replace(c, missing=i, runs=False),
-                True,
-            )
+            yield Step(f"{arg.name} missing", "operand", partial(_missing, i), True)
+
+
+def _without(i: int, call: Call) -> Call:
+    return with_input(call, i, None)
+
+
+def _missing(i: int, call: Call) -> Call:
+    return replace(call, missing=i, runs=False)
 
 
 # ------------------------------------------------------------------------------ numerics, dtypes
@@ -333,10 +338,10 @@ def _aliases(call: Call) -> Iterator[Step]:
         if call.spec.aliasing == "none" or (call.spec.aliasing == "first" and i > 0):
             continue  # the core never asks for what an op rules out
         name = call.spec.inputs[min(i, len(call.spec.inputs) - 1)].name
-        yield Step(f"in place of {name}", "alias", lambda c, i=i: _in_place(c, i))
+        yield Step(f"in place of {name}", "alias", partial(_in_place, i))
 
 
-def _in_place(call: Call, i: int) -> Call | None:
+def _in_place(i: int, call: Call) -> Call | None:
     outs, inputs = call.output_specs(), call.input_specs()
     out, own = outs[0], inputs[i]
     if call.in_place >= 0 or out is None or own is None:

@@ -25,7 +25,7 @@ from anyhal.errors import DeviceLostError, HalError, InvalidArgumentError, OutOf
 from anyhal.ops import BY_NAME
 
 _FAR = 1 << 30
-# The operand whose values an op checks, and some that it must refuse; the rules are in the op files.
+# The operand whose values an op checks, and some that it must refuse, as its file says.
 _WRONG: dict[str, tuple[str, tuple[int, ...]]] = {
     "gather": ("indices", (_FAR, -1)),
     "scatter_add": ("indices", (_FAR, -1)),
@@ -71,8 +71,11 @@ def run(case: Case, bench: Any) -> Finding:
 def _calls(case: Case, bench: Any, asker: Asker, at: int) -> list[Call]:
     """One accepted call of each of a few dtypes, the largest, so that there is much to write."""
     found: dict[str, Call] = {}
-    calls = (Call.plain(BY_NAME[case.op], s) for s in BY_NAME[case.op].samples(
-        rng_of(bench.seed, "values")) if small(s))
+    calls = (
+        Call.plain(BY_NAME[case.op], s)
+        for s in BY_NAME[case.op].samples(rng_of(bench.seed, "values"))
+        if small(s)
+    )
     able = [c for c in calls if c.sample.inputs[at] is not None and possible(c)]
     able.sort(key=lambda c: -sum(x.size for x in c.sample.inputs if hasattr(x, "size")))
     for call in able:
