@@ -119,8 +119,9 @@ void take_from(const Script& script, const Description& old, Plan& plan) {
       old.tensors[0].dtype == mine.tensors[0].dtype &&
       unit_bytes(old.tensors[1].dtype) <= unit_bytes(mine.tensors[1].dtype))
     mine.tensors[1].dtype = old.tensors[1].dtype;
-  if (script.is(Bad::key_shape) && attributes && mine.op == ANYHAL_OP_REDUCE && same_dtypes(old, mine) &&
-      old.tensors.size() == 2 && old.tensors[0].units() == mine.tensors[0].units() &&
+  if (script.is(Bad::key_shape) && attributes && mine.op == ANYHAL_OP_REDUCE &&
+      same_dtypes(old, mine) && old.tensors.size() == 2 &&
+      old.tensors[0].units() == mine.tensors[0].units() &&
       old.tensors[1].bytes <= mine.tensors[1].bytes)
     mine.tensors = old.tensors;
   if (script.is(Bad::key_strides) && dtypes && attributes && same_sizes(old, mine))

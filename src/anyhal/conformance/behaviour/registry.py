@@ -65,9 +65,7 @@ def behaviour(
     """Registers a check under an id; its docstring's first sentence is what the docs say of it."""
 
     def register(check: Callable[..., Measured]) -> Callable[..., Measured]:
-        case = Case(
-            f"behaviour/{name}", "behaviour", tier=tier, seconds=seconds, given=dict(given)
-        )
+        case = Case(f"behaviour/{name}", "behaviour", tier=tier, seconds=seconds, given=dict(given))
         text = inspect.getdoc(check) or ""
         what = " ".join(text.partition("\n\n")[0].split()).format(**given)
         assert case.id not in ALL, case.id
