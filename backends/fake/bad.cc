@@ -314,8 +314,10 @@ bool bad_block(Device& device, uint32_t purpose, Block& block) {
       is_bad(instance, Bad::shared_blocks) && (purpose == 1 || purpose == 2) && !block.cell;
   const bool instances = is_bad(instance, Bad::instances_share) && instance.number > 1 &&
                          block.bytes == 4096 && block.kind_index == 0;
-  const bool devices = is_bad(instance, Bad::devices_share) && block.bytes == 16384 &&
-                       block.kind_index == 0 && instance.number > 1;
+  uint32_t open = 0;
+  for (const auto& one : instance.devices) open += one->alive;
+  const bool devices = is_bad(instance, Bad::devices_share) && open > 1 && block.kind_index == 0 &&
+                       (block.bytes == 16384 || block.bytes == 262144);
   if (!purposes && !instances && !devices) return false;
   auto& bytes = shared[block.bytes];
   bytes.resize(block.bytes + 256);

@@ -63,7 +63,7 @@ def test_records_are_those_of_the_contract(tmp_path: Path) -> None:
         name = kind.__name__
         lines.append(f'printf("%zu\\n", sizeof({name}));')
         right.append(ctypes.sizeof(kind))
-        for field, *_ in kind._fields_:  # type: ignore[misc]
+        for field, *_ in kind._fields_:
             lines.append(f'printf("%zu\\n", offsetof({name}, {field}));')
             right.append(getattr(kind, field).offset)
     source = tmp_path / "layout.c"

@@ -11,6 +11,7 @@ import resource
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -77,15 +78,24 @@ def _handlers() -> dict[str, int]:
     return found
 
 
-_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")
+_PROGRAMS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM")
 
 
-def _without_faults(found: dict[str, Any]) -> dict[str, Any]:
-    """A vendor's runtime may take the signals of faults when it is asked to start, as at first
-    contact; a library that was only opened may not."""
-    bits = sum(1 << (int(getattr(signal, name)) - 1) for name in _FAULTS)
-    kept = {k: v for k, v in found.items() if k not in _FAULTS}
-    return {**kept, "SigCgt": f"{int(kept['SigCgt'], 16) & ~bits:x}"}
+def _listening() -> Callable[[], list[str]]:
+    """Takes the signals that belong to programs; the function sends each and says which no longer
+    arrive. A vendor's runtime may put itself in front when it is asked to start."""
+    heard: set[int] = set()
+    numbers = {name: int(getattr(signal, name)) for name in _PROGRAMS}
+    for number in numbers.values():
+        signal.signal(number, lambda n, _: heard.add(n))
+
+    def missing() -> list[str]:
+        for number in numbers.values():
+            os.kill(os.getpid(), number)
+            time.sleep(0.001)
+        return [name for name, number in numbers.items() if number not in heard]
+
+    return missing
 
 
 def _limits() -> dict[str, Any]:
@@ -205,6 +215,7 @@ def _loading(name: str, seed: int, library: str) -> list[str]:
     with suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "C.UTF-8")
     looks = {k: look for k, (_, look) in _LOOKS.items() if k not in _NOT_AT_LOADING}
+    missing = _listening()
     before = {k: look() for k, look in looks.items()}
     with suppress(OSError):  # what it needs may have to be opened first
         c.CDLL(library)  # its constructors, with nobody to put right what they do
@@ -216,8 +227,9 @@ def _loading(name: str, seed: int, library: str) -> list[str]:
     with hal.use(device=device, allow_uncertified=(device.fact.backend,)):
         _calls(child.OwnBench(device, seed))
     after = {k: look() for k, look in looks.items()}
-    after["signals"] = _without_faults(after["signals"])
-    started = {**before, "signals": _without_faults(before["signals"])}
+    lost = missing()
+    after["signals"] = f"{', '.join(lost)} no longer arrive" if lost else "arrive"
+    started = {**before, "signals": "arrive"}
     return [
         f"{_LOOKS[k][0]} ({_difference(started[k], after[k])})"
         for k in started

@@ -51,7 +51,7 @@ class Interposed:
         _kept.append(self._twins)
 
     def _twin(self, name: str) -> Any:
-        real = _Twin(c.cast(getattr(self._handle, name), c.c_void_p).value)
+        real = _Twin(c.cast(getattr(self._handle, name), c.c_void_p).value or 0)
 
         def counted(*arguments: int) -> int:
             self.calls[name] += 1

@@ -60,7 +60,7 @@ ALL: dict[str, Behaviour] = {}
 
 
 def behaviour(
-    name: str, /, *rows: int, tier: str = "quick", seconds: float = 20.0, **given: Any
+    name: str, /, *rows: int, tier: str = "quick", seconds: float = 60.0, **given: Any
 ) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
     """Registers a check under an id; its docstring's first sentence is what the docs say of it."""
 
