@@ -119,8 +119,9 @@ void take_from(const Script& script, const Description& old, Plan& plan) {
       old.tensors[0].dtype == mine.tensors[0].dtype &&
       unit_bytes(old.tensors[1].dtype) <= unit_bytes(mine.tensors[1].dtype))
     mine.tensors[1].dtype = old.tensors[1].dtype;
-  if (script.is(Bad::key_shape) && attributes && mine.op == ANYHAL_OP_REDUCE && same_dtypes(old, mine) &&
-      old.tensors.size() == 2 && old.tensors[0].units() == mine.tensors[0].units() &&
+  if (script.is(Bad::key_shape) && attributes && mine.op == ANYHAL_OP_REDUCE &&
+      same_dtypes(old, mine) && old.tensors.size() == 2 &&
+      old.tensors[0].units() == mine.tensors[0].units() &&
       old.tensors[1].bytes <= mine.tensors[1].bytes)
     mine.tensors = old.tensors;
   if (script.is(Bad::key_strides) && dtypes && attributes && same_sizes(old, mine))
@@ -313,8 +314,10 @@ bool bad_block(Device& device, uint32_t purpose, Block& block) {
       is_bad(instance, Bad::shared_blocks) && (purpose == 1 || purpose == 2) && !block.cell;
   const bool instances = is_bad(instance, Bad::instances_share) && instance.number > 1 &&
                          block.bytes == 4096 && block.kind_index == 0;
-  const bool devices = is_bad(instance, Bad::devices_share) && block.bytes == 16384 &&
-                       block.kind_index == 0 && instance.number > 1;
+  uint32_t open = 0;
+  for (const auto& one : instance.devices) open += one->alive;
+  const bool devices = is_bad(instance, Bad::devices_share) && open > 1 && block.kind_index == 0 &&
+                       (block.bytes == 16384 || block.bytes == 262144);
   if (!purposes && !instances && !devices) return false;
   auto& bytes = shared[block.bytes];
   bytes.resize(block.bytes + 256);

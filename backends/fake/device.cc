@@ -87,8 +87,8 @@ void bury(Instance& instance) {
   for (const auto& object : instance.graves) dead += !object->alive;
   if (dead < 2 * kTombstones) return;
   std::erase_if(instance.graves, [&](const auto& object) {
-    const bool awaited = object->kind == ANYHAL_OBJECT_QUEUE &&
-                         static_cast<const Queue&>(*object).waiters != 0;
+    const bool awaited =
+        object->kind == ANYHAL_OBJECT_QUEUE && static_cast<const Queue&>(*object).waiters != 0;
     const bool gone = !object->alive && object->pending == 0 && !awaited && dead > kTombstones;
     dead -= gone;
     return gone;
@@ -294,7 +294,8 @@ anyhal_status notify(anyhal_self* self, uint32_t event, uint64_t, uint64_t* out_
     if (event == ANYHAL_EVENT_FORK_CHILD) bad_fork(instance);
     if (event == ANYHAL_EVENT_TRIM && is_bad(instance, Bad::trim_drops))
       for (const auto& object : instance.graves)
-        if (object->alive && object->kind == ANYHAL_OBJECT_MEMORY) drop(static_cast<Block&>(*object));
+        if (object->alive && object->kind == ANYHAL_OBJECT_MEMORY)
+          drop(static_cast<Block&>(*object));
   });
 }
 

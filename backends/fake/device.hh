@@ -134,9 +134,9 @@ struct Instance {
   std::vector<std::string> forgotten;          // what refusals leave behind
   std::string violation_text;
   bool forked = false;
-  uint32_t number = 0;            // of this library's instances, from 1
-  uint64_t refusals = 0;          // of op_prepare
-  uint64_t answers = 0;           // what it can do, so often
+  uint32_t number = 0;    // of this library's instances, from 1
+  uint64_t refusals = 0;  // of op_prepare
+  uint64_t answers = 0;   // what it can do, so often
   bool refused_memory = false, preparing = false;
   static void leak(size_t bytes);
   std::vector<Description> seen;  // what plans were made of (bad.cc)
@@ -222,8 +222,7 @@ void execute(Device& device, Item& item);
 int64_t now_ns();
 
 // plan.cc
-void run_plan(Device& device, Plan& plan, std::vector<Operand> operands,
-              const Operand& workspace);
+void run_plan(Device& device, Plan& plan, std::vector<Operand> operands, const Operand& workspace);
 std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& call);
 
 uint64_t span_of(const anyhal_tensor_desc& desc);  // bytes from the first to the last element

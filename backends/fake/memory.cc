@@ -37,11 +37,10 @@ void check_room(Device& device, const anyhal_memory_request& request) {
       (script.blocks_max != 0 && instance.live[ANYHAL_OBJECT_MEMORY] >= script.blocks_max)) {
     instance.refused_memory = is_bad(instance, Bad::oom_sticky);
     const bool internal = is_bad(instance, Bad::oom_internal);
-    throw Fault{internal ? ANYHAL_STATUS_INTERNAL : ANYHAL_STATUS_OUT_OF_MEMORY,
-                ANYHAL_REASON_NONE,
+    throw Fault{internal ? ANYHAL_STATUS_INTERNAL : ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE,
                 "device " + std::to_string(device.number) + " has " +
-                    std::to_string(script.heap - std::min(script.heap, used)) +
-                    " of " + std::to_string(script.heap) + " bytes free, asked for " +
+                    std::to_string(script.heap - std::min(script.heap, used)) + " of " +
+                    std::to_string(script.heap) + " bytes free, asked for " +
                     std::to_string(request.bytes)};
   }
 }
@@ -69,8 +68,7 @@ Device& device_behind(anyhal_queue* queue, const anyhal_ref& ref) {
 
 // Queued behind the queue's calls, or done at once where there are no queues.
 void submit(anyhal_queue* queue, Device& device, Item item) {
-  if (queue != nullptr && is_bad(*device.instance, Bad::copies_first))
-    return execute(device, item);
+  if (queue != nullptr && is_bad(*device.instance, Bad::copies_first)) return execute(device, item);
   if (queue != nullptr) return enqueue(*reinterpret_cast<Queue*>(queue), std::move(item));
   if (device.instance->script.async) violation(*device.instance, "queued work without a queue");
   execute(device, item);

@@ -334,8 +334,7 @@ Operand workspace_of(Device& device, const Plan& plan, const anyhal_call& call) 
 
 }  // namespace
 
-void run_plan(Device& device, Plan& plan, std::vector<Operand> operands,
-              const Operand& workspace) {
+void run_plan(Device& device, Plan& plan, std::vector<Operand> operands, const Operand& workspace) {
   ++device.instance->executed;
   ++plan.runs;
   bad_before_run(device, plan, operands, workspace);

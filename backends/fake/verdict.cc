@@ -40,8 +40,8 @@ Refusal operand_refusal(const Script& script, const DeviceScript& device,
                         const anyhal_op_desc& desc, uint32_t i) {
   const anyhal_tensor_desc& tensor = desc.operands[i];
   const auto at = static_cast<int32_t>(i);
-  constexpr uint32_t known = ANYHAL_TENSOR_CONSTANT | ANYHAL_TENSOR_INLINE |
-                             ANYHAL_TENSOR_ABSENT | ANYHAL_TENSOR_BINDING;
+  constexpr uint32_t known =
+      ANYHAL_TENSOR_CONSTANT | ANYHAL_TENSOR_INLINE | ANYHAL_TENSOR_ABSENT | ANYHAL_TENSOR_BINDING;
   if ((tensor.flags & ~known) != 0 && !script.is(Bad::takes_unknown))
     return {ANYHAL_REASON_ATTRIBUTE, at};
   if ((tensor.flags & ANYHAL_TENSOR_ABSENT) != 0) return {};
@@ -80,7 +80,8 @@ Refusal refusal(const Script& script, const DeviceScript& device, const anyhal_o
     if (const Refusal found = operand_refusal(script, device, desc, i);
         found.reason != ANYHAL_REASON_NONE)
       return found;
-  if (!script.is(Bad::over_limit) && desc.workspace_limit != 0 && script.workspace > desc.workspace_limit)
+  if (!script.is(Bad::over_limit) && desc.workspace_limit != 0 &&
+      script.workspace > desc.workspace_limit)
     return {ANYHAL_REASON_WORKSPACE, -1};
   return {};
 }

@@ -55,20 +55,20 @@ def test_ops_have_their_numbers() -> None:
 
 
 def test_records_are_those_of_the_contract(tmp_path: Path) -> None:
-    lines = ['#include <stddef.h>\n#include <stdio.h>\n#include "anyhal/backend.h"\nint main(void) {']
+    lines = [
+        '#include <stddef.h>\n#include <stdio.h>\n#include "anyhal/backend.h"\nint main(void) {'
+    ]
     right = []
     for kind in records.ALL:
         name = kind.__name__
         lines.append(f'printf("%zu\\n", sizeof({name}));')
         right.append(ctypes.sizeof(kind))
-        for field, *_ in kind._fields_:  # type: ignore[misc]
+        for field, *_ in kind._fields_:
             lines.append(f'printf("%zu\\n", offsetof({name}, {field}));')
             right.append(getattr(kind, field).offset)
     source = tmp_path / "layout.c"
     source.write_text("\n".join([*lines, "return 0; }"]))
     program = tmp_path / "layout"
-    subprocess.run(
-        ["cc", f"-I{ROOT / 'include'}", str(source), "-o", str(program)], check=True
-    )
+    subprocess.run(["cc", f"-I{ROOT / 'include'}", str(source), "-o", str(program)], check=True)
     found = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     assert [int(n) for n in found.split()] == right

@@ -115,5 +115,3 @@ def no_driver_calls(bench: Bench) -> Measured:
         grown = after[name] - before[name]
         require(not grown, "hot_path", f"{grown} {name} in 16 launches")
     return None
-
-

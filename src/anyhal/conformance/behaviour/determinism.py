@@ -4,6 +4,9 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import anyhal as hal
@@ -88,7 +91,7 @@ def batch_invariant(bench: Bench) -> Measured:
     rng, device = bench.rng("x"), bench.device
     x = rng.standard_normal((33, 130)).astype(np.float32)
     w = hal.asarray(rng.standard_normal((130, 70)).astype(np.float32), device=device)
-    calls = {
+    calls: dict[str, Callable[[Any], Any]] = {
         "matmul": lambda rows: hal.matmul(rows, w),
         "reduce": lambda rows: hal.sum(rows, axis=1),
         "softmax": lambda rows: hal.softmax(rows, axis=1),

@@ -57,8 +57,8 @@ def copies(bench: Bench) -> Measured:
     arrive whole."""
     count, rng = len(_others(bench)) + 1, bench.rng("x")
     backend = bench.facts.backend
-    names = (f"{backend}:{i}" for i in range(count))
-    other = next(hal.device(n) for n in names if n != bench.device_name)
+    every = (f"{backend}:{i}" for i in range(count))
+    other = next(hal.device(n) for n in every if n != bench.device_name)
     patterns = [rng.integers(0, 1 << 31, 1 << 16).astype(np.int32) for _ in range(2)]
     names = (bench.device_name, other.name)
     there = [hal.asarray(p, device=n) for p, n in zip(patterns, names, strict=True)]

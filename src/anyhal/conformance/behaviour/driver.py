@@ -194,7 +194,7 @@ class Line:
 
     def __init__(self, device: RawDevice, flags: int = 0) -> None:
         self.device, self.instance = device, device.instance
-        self.handle, self.signalled, self.dead = _P(), 0, False
+        self.handle, self.signalled, self.dead, self.in_flight = _P(), 0, False, 0
         if not self.instance.synchronous:
             options = r.sized(r.QueueOptions, flags=flags)
             self.instance.call(
@@ -202,6 +202,10 @@ class Line:
             )
 
     def run(self, plan: RawPlan, *refs: Any) -> None:
+        depth = self.device.info.queue_depth
+        if depth and self.in_flight >= depth:  # no more than that: the core keeps to it, too
+            self.wait()
+        self.in_flight += 1
         plan.enqueue(self, refs)
 
     def copy(self, to: Any, source: Any, size: int) -> None:
@@ -230,6 +234,8 @@ class Line:
         status, state, error = self.attempt_wait(value, limit)
         if status != r.OK:
             raise RefusedError("host_wait", status, error)
+        if value == self.signalled:
+            self.in_flight = 0
         return state
 
     def after(self, source: Line, value: int) -> None:
@@ -310,7 +316,8 @@ class RawPlan:
         attributes: bytes = b"",
         **desc: Any,
     ) -> None:
-        self.device, self.workspace = device, None
+        self.device = device
+        self.workspace: Any = None
         self.description = Description(device, op, operands, attributes, **desc)
         self.verdict = self.description.query()
         if self.verdict.support == r.NO:

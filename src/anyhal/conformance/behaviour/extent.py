@@ -48,7 +48,18 @@ def _calls() -> _Calls:
     }
 
 
-_NO_OUT = ("matmul", "sum", "rows", "cumsum", "log_softmax", "logsumexp", "argmax", "sort", "topk")
+_NO_OUT: tuple[str, ...]
+_NO_OUT = (
+    "matmul",
+    "sum",
+    "rows",
+    "cumsum",
+    "log_softmax",
+    "logsumexp",
+    "argmax",
+    "sort",
+    "topk",
+)
 _NO_OUT += ("concat", "where")
 
 
@@ -101,8 +112,8 @@ def outside_not_read(bench: Bench) -> Measured:
         for number, found in enumerate(results[1:]):
             if found is None or results[0] is None:
                 continue
-            around = ("NaN", "huge numbers")[number]
-            require_equal(found, results[0], "outside_read", f"{name} with {around} around it")
+            what = ("NaN", "huge numbers")[number]
+            require_equal(found, results[0], "outside_read", f"{name} with {what} around it")
     return None
 
 

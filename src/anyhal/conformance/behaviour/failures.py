@@ -24,7 +24,6 @@ from anyhal.conformance.behaviour.registry import (
     require_equal,
 )
 
-
 _BEFORE = np.full((3, 4), 77, np.float32)
 
 
@@ -51,9 +50,7 @@ def bad_index(bench: Bench) -> Measured:
             line.wait()
         except RefusedError as why:
             late = why.slot != "op_enqueue"
-            require(
-                why.status == r.INVALID_ARGUMENT, "status", f"index {index} of 16 rows: {why}"
-            )
+            require(why.status == r.INVALID_ARGUMENT, "status", f"index {index} of 16 rows: {why}")
             require(bool(why.text), "untyped", f"index {index}: refused without a text")
             line.dead = late
         else:
@@ -89,9 +86,7 @@ def wrong_count(bench: Bench) -> Measured:
     operands = (r.Ref * 4)(x, x, y, y)
     for count in (2, 4):
         call = r.sized(r.Call, tag=1, operands=operands, operand_count=count)
-        status, _ = device.instance.attempt(
-            "op_enqueue", line.handle, plan.handle, r.pointer(call)
-        )
+        status, _ = device.instance.attempt("op_enqueue", line.handle, plan.handle, r.pointer(call))
         require(
             status == r.INVALID_ARGUMENT,
             "accepted",

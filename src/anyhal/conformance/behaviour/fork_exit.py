@@ -83,8 +83,8 @@ def _forked_after_use(bench: Bench) -> str:
 
 @behaviour("fork_exit/fork-after-use", 21, seconds=60)
 def fork_after_use(bench: Bench) -> Measured:
-    """After a fork of a process that used the device, the child computes or, where there are queues, is
-    refused with a typed error, and neither crashes nor hangs; the parent goes on."""
+    """After a fork of a process that used the device, the child computes or, where there are
+    queues, is refused with a typed error, and neither crashes nor hangs; the parent goes on."""
     ended = child.ask(bench, _forked_after_use, 40)
     why = ended.said()
     require(not why, "fork", f"the parent: {why}")

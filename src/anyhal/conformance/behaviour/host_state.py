@@ -11,6 +11,7 @@ import resource
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -77,6 +78,26 @@ def _handlers() -> dict[str, int]:
     return found
 
 
+_PROGRAMS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGALRM")
+
+
+def _listening() -> Callable[[], list[str]]:
+    """Takes the signals that belong to programs; the function sends each and says which no longer
+    arrive. A vendor's runtime may put itself in front when it is asked to start."""
+    heard: set[int] = set()
+    numbers = {name: int(getattr(signal, name)) for name in _PROGRAMS}
+    for number in numbers.values():
+        signal.signal(number, lambda n, _: heard.add(n))
+
+    def missing() -> list[str]:
+        for number in numbers.values():
+            os.kill(os.getpid(), number)
+            time.sleep(0.001)
+        return [name for name, number in numbers.items() if number not in heard]
+
+    return missing
+
+
 def _limits() -> dict[str, Any]:
     names = ("RLIMIT_CORE", "RLIMIT_STACK", "RLIMIT_AS", "RLIMIT_NPROC")
     return {name: resource.getrlimit(getattr(resource, name)) for name in names}
@@ -136,7 +157,9 @@ for _name, (_what, _look) in _LOOKS.items():
         before = ask()
         _calls(bench)
         after = ask()
-        require(before == after, "host_state", f"calls changed {what}: {_difference(before, after)}")
+        require(
+            before == after, "host_state", f"calls changed {what}: {_difference(before, after)}"
+        )
         return None
 
     _check.__doc__ = "Calls leave {what} as it was."
@@ -192,6 +215,7 @@ def _loading(name: str, seed: int, library: str) -> list[str]:
     with suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "C.UTF-8")
     looks = {k: look for k, (_, look) in _LOOKS.items() if k not in _NOT_AT_LOADING}
+    missing = _listening()
     before = {k: look() for k, look in looks.items()}
     with suppress(OSError):  # what it needs may have to be opened first
         c.CDLL(library)  # its constructors, with nobody to put right what they do
@@ -203,10 +227,13 @@ def _loading(name: str, seed: int, library: str) -> list[str]:
     with hal.use(device=device, allow_uncertified=(device.fact.backend,)):
         _calls(child.OwnBench(device, seed))
     after = {k: look() for k, look in looks.items()}
+    lost = missing()
+    after["signals"] = f"{', '.join(lost)} no longer arrive" if lost else "arrive"
+    started = {**before, "signals": "arrive"}
     return [
-        f"{_LOOKS[k][0]} ({_difference(before[k], after[k])})"
-        for k in before
-        if before[k] != after[k]
+        f"{_LOOKS[k][0]} ({_difference(started[k], after[k])})"
+        for k in started
+        if started[k] != after[k]
     ] + [
         f"{_LOOKS[k][0]}, by its constructors ({_difference(before[k], opened[k])})"
         for k in before

@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 import anyhal as hal
-from anyhal.conformance.behaviour import work
 from anyhal.conformance.behaviour import records as r
+from anyhal.conformance.behaviour import work
 from anyhal.conformance.behaviour.driver import RawDevice, RefusedError, instance_of, opened
 from anyhal.conformance.behaviour.registry import (
     Bench,

@@ -43,9 +43,7 @@ class Interposed:
         self._handle = c.CDLL(library)
         base = _base_of(library)
         self._slots = [
-            (base + at, name)
-            for name, at in _imports(library)
-            if not nullable or name in _NULLABLE
+            (base + at, name) for name, at in _imports(library) if not nullable or name in _NULLABLE
         ]
         self.names = sorted({name for _, name in self._slots})
         self._before: list[tuple[int, int]] = []
@@ -53,7 +51,7 @@ class Interposed:
         _kept.append(self._twins)
 
     def _twin(self, name: str) -> Any:
-        real = _Twin(c.cast(getattr(self._handle, name), c.c_void_p).value)
+        real = _Twin(c.cast(getattr(self._handle, name), c.c_void_p).value or 0)
 
         def counted(*arguments: int) -> int:
             self.calls[name] += 1

@@ -133,7 +133,7 @@ def exhausted(bench: Bench) -> Measured:
         raise NotApplicableError("the heap is too large to fill, or promises more than it has")
     size = row.block_bytes_max or row.heap_bytes
     size = max(min(size, row.heap_bytes // 8), 1)
-    blocks = []
+    blocks: list[Any] = []
     try:
         while len(blocks) < 4096:
             blocks.append(device.alloc(size))
@@ -176,11 +176,15 @@ def trim(bench: Bench) -> Measured:
 
 @behaviour("pools/after-out-of-memory", 30, tier="smoke")
 def after_out_of_memory(bench: Bench) -> Measured:
-    """Through the core: an array larger than the device is refused with OutOfMemoryError, and the
-    same program then goes on with one that fits."""
+    """Through the core: an array larger than the device, or than what is left of a small one, is
+    refused with OutOfMemoryError, and the same program then goes on."""
     values = work.ramp(4096)
     there = hal.asarray(values, device=bench.device)
-    size = max(bench.facts.memory_bytes, 1 << 30)
+    heap, held = bench.facts.memory_bytes, None
+    size = max(heap, 1 << 30)
+    if 0 < heap <= 2 << 30:
+        size = heap // 32 * 5  # floats: five eighths of all bytes, and so much is held
+        held = hal.empty((size,), dtype="float32", device=bench.device)
     for _ in range(2):
         try:
             hal.empty((size,), dtype="float32", device=bench.device)
@@ -188,4 +192,5 @@ def after_out_of_memory(bench: Bench) -> Measured:
         except hal.OutOfMemoryError as why:
             require("byte" in str(why), "untyped", f"the refusal does not say how much: {why}")
         require_equal(hal.add(there, 1.0).numpy(), values + 1, "pools", "after the refusal")
+    del held
     return None

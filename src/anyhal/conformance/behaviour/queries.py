@@ -148,9 +148,7 @@ def prefix(bench: Bench) -> Measured:
         changed = [i for i in range(first, 1024) if room.raw[i] != 0xA5]
         require(not changed, "outside_written", f"{what}: byte {changed[:1]} behind it was written")
 
-    description = Description(
-        device, work.BINARY, [("f32", (64,))] * 3, work.attributes(work.ADD)
-    )
+    description = Description(device, work.BINARY, [("f32", (64,))] * 3, work.attributes(work.ADD))
     request = r.sized(r.Request, kind=device.compute, bytes=4096, alignment=256)
     total = r.U32()
     for name, kind, short in (

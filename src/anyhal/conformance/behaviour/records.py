@@ -10,7 +10,15 @@ from typing import Any
 U32, U64, I32, I64, P = c.c_uint32, c.c_uint64, c.c_int32, c.c_int64, c.c_void_p
 OK, INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY, DEVICE_LOST, TIMEOUT, NOT_FOUND = range(7)
 ABI_MISMATCH, CANCELLED, EXECUTION_FAILED, INTERNAL = range(7, 11)
-STATUSES = ("ok", "invalid_argument", "unsupported", "out_of_memory", "device_lost", "timeout")
+STATUSES: tuple[str, ...]
+STATUSES = (
+    "ok",
+    "invalid_argument",
+    "unsupported",
+    "out_of_memory",
+    "device_lost",
+    "timeout",
+)
 STATUSES += ("not_found", "abi_mismatch", "cancelled", "execution_failed", "internal")
 DEVICE, MEMORY, QUEUE, PLAN, MODULE = range(1, 6)
 NO, YES, PREPARE_KNOWS = range(3)
@@ -24,7 +32,15 @@ EVENT_TRIM = 3
 ABANDON = 1
 PROFILED = 1
 
-SLOTS = ("device_list", "device_open", "memory_alloc", "op_query", "op_prepare", "op_enqueue")
+SLOTS: tuple[str, ...]
+SLOTS = (
+    "device_list",
+    "device_open",
+    "memory_alloc",
+    "op_query",
+    "op_prepare",
+    "op_enqueue",
+)
 SLOTS += ("release", "queue_create", "queue_signal", "queue_wait", "host_wait", "queue_copy")
 SLOTS += ("device_query", "memory_map", "memory_import", "constant_pack", "queue_fill")
 SLOTS += ("queue_notify", "graph_prepare", "module_load", "kernel_prepare", "queue_native")
@@ -128,7 +144,21 @@ Region = _record(
     "anyhal_copy_region", ("destination", Ref), ("source", Ref), ("bytes", U64)
 )  # fmt: skip
 
-ALL = (Error, Ref, Setting, Services, Hello, Table, Reply, Kind, Info, Request, Block, Tensor)
+ALL: tuple[type[c.Structure], ...]
+ALL = (
+    Error,
+    Ref,
+    Setting,
+    Services,
+    Hello,
+    Table,
+    Reply,
+    Kind,
+    Info,
+    Request,
+    Block,
+    Tensor,
+)
 ALL += (OpDesc, Verdict, Prepared, Call, QueueOptions, State, Region)
 
 

@@ -56,7 +56,9 @@ def query_is_prepare(bench: Bench) -> Measured:
     same reason: four ops on twelve dtypes, and a rank too many."""
     device, yes, no = opened(bench), 0, 0
     for name, description in _descriptions(device):
-        if name.split(" on ")[-1] not in ("f32", "f64", "i8", "u16") and not name.startswith("copy"):
+        if name.split(" on ")[-1] not in ("f32", "f64", "i8", "u16") and not name.startswith(
+            "copy"
+        ):
             continue  # of the rest the verdicts are looked at by `refusals/clean`
         verdict = description.query()
         status, plan, _, error = description.attempt_prepare()
@@ -79,9 +81,7 @@ def query_is_prepare(bench: Bench) -> Measured:
 
 
 def _refused(device: RawDevice) -> list[tuple[str, Description]]:
-    rows = [
-        (name, d) for name, d in _descriptions(device) if d.query().support == r.NO
-    ]
+    rows = [(name, d) for name, d in _descriptions(device) if d.query().support == r.NO]
     unknown = Description(device, 9999, [("f32", (64,))] * 3)
     return [*rows, ("op 9999", unknown)]
 

@@ -60,14 +60,12 @@ ALL: dict[str, Behaviour] = {}
 
 
 def behaviour(
-    name: str, /, *rows: int, tier: str = "quick", seconds: float = 20.0, **given: Any
+    name: str, /, *rows: int, tier: str = "quick", seconds: float = 60.0, **given: Any
 ) -> Callable[[Callable[..., Measured]], Callable[..., Measured]]:
     """Registers a check under an id; its docstring's first sentence is what the docs say of it."""
 
     def register(check: Callable[..., Measured]) -> Callable[..., Measured]:
-        case = Case(
-            f"behaviour/{name}", "behaviour", tier=tier, seconds=seconds, given=dict(given)
-        )
+        case = Case(f"behaviour/{name}", "behaviour", tier=tier, seconds=seconds, given=dict(given))
         text = inspect.getdoc(check) or ""
         what = " ".join(text.partition("\n\n")[0].split()).format(**given)
         assert case.id not in ALL, case.id

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 import anyhal as hal
-from anyhal.conformance.behaviour import work
 from anyhal.conformance.behaviour import records as r
-from anyhal.conformance.behaviour.driver import Description, opened
+from anyhal.conformance.behaviour import work
 from anyhal.conformance.behaviour.drift import affordable
+from anyhal.conformance.behaviour.driver import Description, opened
 from anyhal.conformance.behaviour.registry import Bench, Measured, behaviour, require_equal
 
 

@@ -40,8 +40,8 @@ class Gate:
         device.queues()
         line = device.line()
         depth = device.info.queue_depth
-        most = min(32, depth // 2) if depth else 32
-        for n in (48, 96, 192, 384, 768):
+        most = min(64, depth // 2) if depth else 64
+        for n in (48, 64, 96, 128, 192, 256, 384, 512, 768):
             numbers = np.ones((n, n), np.float32)
             self.plan = RawPlan(device, MATMUL, [("f32", (n, n))] * 3)
             self.refs = [line.put(numbers), line.put(numbers), line.fresh(numbers.nbytes)]
