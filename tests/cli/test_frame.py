@@ -308,6 +308,7 @@ def test_what_was_not_timed_is_no_zero(capsys: pytest.CaptureFixture[str]) -> No
         run_tables.routes_by_op(outcome)
         first, second = capsys.readouterr().err.split("routes on")
         assert shown in first and shown in second
+        assert "self-tested" in first and "chip:0, " in second and "self-tested" in second
         assert " 0.0 " not in first + second
 
 
