@@ -121,7 +121,8 @@ def _target(backend: str) -> tuple[str, dict[str, str] | None]:
     try:
         name = read_manifest(path).name
     except (OSError, ManifestError) as why:
-        raise InvalidArgumentError(f"certifying {backend}: {why}") from None
+        said = (why.strerror or str(why)).lower() if isinstance(why, OSError) else str(why)
+        raise InvalidArgumentError(f"certifying {backend}: {said}") from None
     found = os.environ.get(settings.BACKEND_PATH.name, "")
     places = [str(path.resolve().parent), *filter(None, [found])]
     return name, os.environ | {settings.BACKEND_PATH.name: os.pathsep.join(places)}

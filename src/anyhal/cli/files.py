@@ -47,14 +47,7 @@ def check_writable(files: Mapping[str, Path | None]) -> None:
     for option, file in files.items():
         if file is None or is_stdout(file):
             continue
-        folder = file.parent
-        if file.is_dir():
-            why = "it is a folder"
-        elif not folder.is_dir():
-            why = f"there is no folder {folder}"
-        elif not os.access(file if file.exists() else folder, os.W_OK):
-            why = "permission denied"
-        else:
+        if not (why := _why_not(file)):
             continue
         raise InvalidArgumentError(f"{option} {file}: {why}; name a file that can be written")
     if sum(map(is_stdout, files.values())) > 1:
@@ -62,6 +55,24 @@ def check_writable(files: Mapping[str, Path | None]) -> None:
             f"writing to standard output: {' and '.join(o for o in files if is_stdout(files[o]))}"
             " both name it; give one of them a file"
         )
+
+
+def _why_not(file: Path) -> str:
+    """Found out by opening it, which changes nothing."""
+    if file.is_dir():
+        return "it is a folder"
+    if not file.parent.is_dir():
+        return f"there is no folder {file.parent}"
+    if file.exists() and not file.is_file():  # a device or a pipe, which opening may block
+        return "" if os.access(file, os.W_OK) else "permission denied"
+    fresh = not file.exists()
+    try:
+        file.open("ab").close()
+        if fresh:
+            file.unlink(missing_ok=True)
+    except OSError as why:
+        return (why.strerror or str(why)).lower()
+    return ""
 
 
 def write(file: Path | None, text: str) -> None:

@@ -30,13 +30,16 @@ def page(reports: Sequence[Mapping[str, Any]]) -> str:
     )
     tables = [matrix.cells(report) for report in reports]
     shown = [_shown(report, table) for report, table in zip(reports, tables, strict=True)]
-    return template.render(
-        reports=shown,
-        ops=matrix.ops_of(tables),
-        dtypes=matrix.dtypes_of(tables),
-        signs=matrix.SIGNS,
-        sentences=matrix.SENTENCES,
-    )
+    try:
+        return template.render(
+            reports=shown,
+            ops=matrix.ops_of(tables),
+            dtypes=matrix.dtypes_of(tables),
+            signs=matrix.SIGNS,
+            sentences=matrix.SENTENCES,
+        )
+    except jinja2.UndefinedError as why:  # a report that lacks something
+        raise KeyError(str(why)) from None
 
 
 def _shown(report: Mapping[str, Any], table: Mapping[Any, matrix.Cell]) -> dict[str, Any]:
