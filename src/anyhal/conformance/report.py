@@ -120,16 +120,19 @@ def _processor() -> str:
 
 
 def coverage(cases: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Per op: right answers that said something, and cases that were refused. What passed without
-    having been able to fail counts as neither."""
+    """Per op: answers that were judged right by the oracle, and cases that were refused. What
+    passed without having been able to fail counts as neither."""
     found: dict[str, dict[str, int]] = {}
     for case in cases:
-        if case["group"] == "numerics":
-            row = found.setdefault(case["op"], {"informative": 0, "refused": 0})
-            if case["outcome"] == "refused":
-                row["refused"] += 1
-            elif case["outcome"] == "pass" and case["measured"].get("informative", True):
-                row["informative"] += int(case["measured"].get("calls", 1))
+        measured = case["measured"]
+        judged = measured.get("calls") if case["group"] == "numerics" else measured.get("ran")
+        if not case["op"] or (judged is None and case["group"] != "numerics"):
+            continue
+        row = found.setdefault(case["op"], {"informative": 0, "refused": 0})
+        if case["outcome"] == "refused":
+            row["refused"] += 1
+        elif case["outcome"] == "pass" and measured.get("informative", True):
+            row["informative"] += 1 if judged is None else int(judged)
     return dict(sorted(found.items()))
 
 
