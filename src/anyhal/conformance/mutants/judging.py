@@ -1,0 +1,71 @@
+"""Asks the suite about a backend that was built here, until the first case fails.
+SPDX-License-Identifier: Apache-2.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from anyhal.conformance.mutants.answers import environ
+from anyhal.conformance.mutants.building import NAME, StoppedError
+from anyhal.errors import HalError
+from anyhal.records import record
+
+DEVICE = f"{NAME}:0"
+
+
+@record
+class Judged:
+    """`failed`: the id of the case that refused the backend, "" for none; `why` its sentence."""
+
+    failed: str
+    why: str
+    cases: int
+
+
+class _FoundError(Exception):
+    def __init__(self, judged: Judged) -> None:
+        super().__init__(judged.why)
+        self.judged = judged
+
+
+def judge(
+    folder: Path,
+    *,
+    ops: Sequence[str] = (),
+    groups: Sequence[str] = (),
+    nonce: str = "",
+    stopped: Callable[[], bool] = lambda: False,
+) -> Judged:
+    """The suite at its quick tier on the backend in `folder`; one failed case is enough."""
+
+    def progress(done: int, _: int, last: Any) -> None:
+        if stopped():
+            raise StoppedError
+        if last.finding.outcome == "fail":
+            raise _FoundError(Judged(last.case.id, last.finding.reason, done))
+
+    runner = import_module("anyhal.conformance.runner")
+    try:
+        report = runner.certify(
+            DEVICE,
+            "quick",
+            ops=ops,
+            groups=groups,
+            nonce=nonce,
+            environ=environ(folder),
+            fresh=True,
+            journal_folder=folder.parent,
+            progress=progress,
+        )
+    except _FoundError as found:
+        return found.judged
+    except HalError as why:  # it does not even open
+        return Judged("opening", str(why), 0)
+    failed = next((row for row in report["cases"] if row["outcome"] == "fail"), None)
+    if failed is not None:
+        return Judged(failed["id"], failed["reason"], len(report["cases"]))
+    return Judged("", "", len(report["cases"]))
