@@ -38,7 +38,8 @@ class Mutant:
 
     `ops` or `groups` are what the suite is asked about; `wrong` says in a sentence what is broken,
     `like` which public bug it imitates ("" for none); `subtle`: a test of ordinary data with
-    rtol=1e-2 does not see it. `script` is the behaviour that a scriptable backend begins with.
+    rtol=1e-2 does not see it. `script` is the behaviour that a scriptable backend begins with, `row`
+    the number of the behaviour that is broken (0: an op is).
     """
 
     id: str
@@ -51,6 +52,7 @@ class Mutant:
     like: str = ""
     subtle: bool = False
     script: str = ""
+    row: int = 0
     flags: tuple[str, ...] = ()
     compile: tuple[str, ...] = ()  # units, where the edited files do not tell
 
@@ -105,6 +107,7 @@ def _mutant(family: str, data: Mapping[str, Any], row: Mapping[str, Any]) -> Mut
         row.get("like", ""),
         row.get("subtle", False),
         row.get("script", data.get("script", "")),
+        row.get("row", 0),
         tuple(row.get("flags", ())),
         tuple(row.get("compile", ())),
     )
