@@ -37,7 +37,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "functions": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
     "sdk": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
-    "conformance": {"errors", "dtypes", "settings", "ops", "functions", "anyhal"},
+    "conformance": {
+        *("errors", "printable", "records", "dtypes", "settings", "ops", "routing", "runtime"),
+        *("functions", "anyhal", "_core"),
+    },
     "frontends": {"errors", "dtypes", "settings", "anyhal"},
     "training": {"errors", "printable", "anyhal", "_core"},
     "cli": {
@@ -67,7 +70,7 @@ MAY_IMPORT_OUTSIDE: dict[str, set[str]] = {
     "dispatch": {"numpy"},
     "functions": {"numpy"},
     "sdk": {"numpy"},
-    "conformance": {"numpy", "ml_dtypes"},
+    "conformance": {"numpy", "ml_dtypes", "rich", "cryptography", "scipy", "matplotlib", "jinja2"},
     "frontends": {"numpy", "tokenizers", "jinja2"},
     "training": {"numpy"},
     "cli": {"typer", "rich"},

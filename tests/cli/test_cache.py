@@ -29,6 +29,7 @@ OURS = {
     "artefacts": "artefacts/cpu/0123456789abcdef.bin",
     "discovery": "discovery.json",
     "models": f"models/{MODEL}",
+    "mutants": f"mutants/{'0' * 32}.o",
     "probe": f"probe/{'0' * 32}.json",
     "registry": "registry.tsv",
     "selftest": f"selftest/{'0' * 32}.json",

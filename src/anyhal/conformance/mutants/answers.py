@@ -22,7 +22,7 @@ from anyhal.dtypes import dtype
 from anyhal.errors import HalError
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import Blocks, OpSpec, Sample
-from anyhal.settings import BACKEND_PATH, FAKE
+from anyhal.settings import BACKEND_PATH, FAKE, PROBE
 
 _COMMAND = "from anyhal.conformance.mutants.answers import main; main()"
 _SECONDS = 120.0
@@ -31,10 +31,12 @@ LOST = "the process of the backend ended"
 
 
 def environ(folder: Path) -> dict[str, str]:
-    """In which the backend in `folder` is found, and no other is played."""
+    """In which the backend in `folder` is found, and no other is played. It is no stranger, and what
+    a stranger is asked at first contact is for the suite to find out."""
     given = {k: v for k, v in os.environ.items() if k != FAKE.name}
     path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
-    return given | {BACKEND_PATH.name: str(folder.resolve()), "PYTHONPATH": path}
+    own = {BACKEND_PATH.name: str(folder.resolve()), PROBE.name: "off", "PYTHONPATH": path}
+    return given | own
 
 
 def ordinary_test(folder: Path, device: str, ops: Sequence[str]) -> dict[str, str]:

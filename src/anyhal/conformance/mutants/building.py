@@ -210,9 +210,7 @@ class Workshop:
             units += mutant.compile or [self.unit_of(mutant.backend, op) for op in mutant.ops]
         return list(dict.fromkeys(units))
 
-    def _compile(
-        self, source: Path, to: Path, flags: Sequence[str], first: Sequence[Path]
-    ) -> None:
+    def _compile(self, source: Path, to: Path, flags: Sequence[str], first: Sequence[Path]) -> None:
         include = [f"-I{folder}" for folder in (*first, self._include)]
         command = [*self._compiler.split(), *flags, *include, "-c", str(source), "-o", str(to)]
         self._run(command, source.name)
@@ -221,8 +219,11 @@ class Workshop:
         if self.stopped:
             raise StoppedError
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as one:
             self._running.add(one)
             try:

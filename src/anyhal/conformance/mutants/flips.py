@@ -177,9 +177,7 @@ class Flipping:
     def _judged(self, folder: Path, told: str, op: str) -> Result:
         if digests(folder, DEVICE, op, 0, INPUTS) == self._answers(op):
             return Result(told, op, False, "")
-        found = judge(
-            folder, ops=(op,), nonce=self._nonce, stopped=lambda: self._workshop.stopped
-        )
+        found = judge(folder, ops=(op,), nonce=self._nonce, stopped=lambda: self._workshop.stopped)
         return Result(told, op, True, found.failed)
 
     def _answers(self, op: str) -> list[str]:

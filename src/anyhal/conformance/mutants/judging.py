@@ -15,11 +15,13 @@ from anyhal.errors import HalError
 from anyhal.records import record
 
 DEVICE = f"{NAME}:0"
+NOT_JUDGED = "not judged"
 
 
 @record
 class Judged:
-    """`failed`: the id of the case that refused the backend, "" for none; `why` its sentence."""
+    """`failed`: the id of the case that refused the backend, "" for none, NOT_JUDGED where the suite
+    could not run; `why` its sentence."""
 
     failed: str
     why: str
@@ -63,8 +65,8 @@ def judge(
         )
     except _FoundError as found:
         return found.judged
-    except HalError as why:  # it does not even open
-        return Judged("opening", str(why), 0)
+    except HalError as why:
+        return Judged(NOT_JUDGED, str(why), 0)
     failed = next((row for row in report["cases"] if row["outcome"] == "fail"), None)
     if failed is not None:
         return Judged(failed["id"], failed["reason"], len(report["cases"]))

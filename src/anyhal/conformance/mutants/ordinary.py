@@ -166,9 +166,7 @@ ORDINARY: dict[str, Callable[[Rng], list[Sample]]] = {
     "topk": _one(lambda r: _normal(r, 32, 64), k=8, largest=True),
     "sort": _one(lambda r: _normal(r, 32, 64)),
     "clip": _one(lambda r: (_normal(r, 64, 64), np.float32(-1), np.float32(1))),
-    "take_along_axis": _one(
-        lambda r: (_normal(r, 32, 64), r.integers(0, 64, (32, 64))), axis=-1
-    ),
+    "take_along_axis": _one(lambda r: (_normal(r, 32, 64), r.integers(0, 64, (32, 64))), axis=-1),
     "scatter": _one(
         lambda r: (
             _normal(r, 32, 64),
@@ -182,9 +180,7 @@ ORDINARY: dict[str, Callable[[Rng], list[Sample]]] = {
     "pad": _one(lambda r: _normal(r, 32, 64), pads=(2, 2, 2, 2)),
     "one_hot": _one(lambda r: r.integers(0, 64, (32,)), depth=64),
     "conv": _one(lambda r: (_normal(r, 2, 8, 16, 16), _normal(r, 16, 8, 3, 3)), **_CONV),
-    "conv_transpose": _one(
-        lambda r: (_normal(r, 2, 8, 16, 16), _normal(r, 8, 16, 3, 3)), **_CONV
-    ),
+    "conv_transpose": _one(lambda r: (_normal(r, 2, 8, 16, 16), _normal(r, 8, 16, 3, 3)), **_CONV),
     "max_pool": _one(lambda r: _normal(r, 2, 8, 16, 16), kernel=(2, 2), strides=(2, 2)),
     "avg_pool": _one(
         lambda r: _normal(r, 2, 8, 16, 16),
@@ -230,9 +226,7 @@ ORDINARY: dict[str, Callable[[Rng], list[Sample]]] = {
     "attention_backward": _one(
         lambda r: (_normal(r, 2, 4, 16, 32), *_attention_inputs(r)), **_SCALE
     ),
-    "embedding_backward": _one(
-        lambda r: (_normal(r, 32, 64), r.integers(0, 64, (32,))), rows=64
-    ),
+    "embedding_backward": _one(lambda r: (_normal(r, 32, 64), r.integers(0, 64, (32,))), rows=64),
     "conv_backward": _one(
         lambda r: (_normal(r, 2, 8, 8, 8), _normal(r, 2, 4, 8, 8), _normal(r, 8, 4, 3, 3)), **_CONV
     ),

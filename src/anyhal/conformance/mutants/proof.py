@@ -18,10 +18,11 @@ from anyhal.conformance.mutants import catalogue
 from anyhal.conformance.mutants.answers import ordinary_test
 from anyhal.conformance.mutants.building import BuildFailedError, Workshop
 from anyhal.conformance.mutants.catalogue import Mutant
-from anyhal.conformance.mutants.judging import DEVICE, judge
+from anyhal.conformance.mutants.judging import DEVICE, NOT_JUDGED, judge
 from anyhal.records import record, replace
 
 CONTROL = "control"  # the family of unchanged libraries
+NOT_BUILT = "not built"
 
 
 @record
@@ -29,7 +30,7 @@ class Outcome:
     """What became of one library. `survived_ordinary` is None where nobody claims it."""
 
     mutant: Mutant
-    failed: str  # the case that refused it, "" for none
+    failed: str  # the case that refused it, "" for none, or why there is no answer
     why: str
     survived_ordinary: bool | None
     seconds: float
@@ -41,8 +42,12 @@ class Outcome:
     @property
     def good(self) -> bool:
         """As it should be: broken ones refused and as subtle as claimed, correct ones not."""
-        right = (self.failed == "") if self.must_pass else self.failed not in ("", "build")
+        right = (self.failed == "") if self.must_pass else self.killed
         return right and self.survived_ordinary is not False
+
+    @property
+    def killed(self) -> bool:
+        return self.failed not in ("", NOT_BUILT, NOT_JUDGED)
 
 
 @record
@@ -68,8 +73,8 @@ class Proof:
             if o.good:
                 continue
             name = f"{o.mutant.family}/{o.mutant.id}"
-            if o.failed == "build":
-                said.append(f"not built: {name}: {o.why}")
+            if o.failed in (NOT_BUILT, NOT_JUDGED):
+                said.append(f"{o.failed}: {name}: {o.why}")
             elif o.must_pass and o.failed:
                 said.append(f"refused, though correct: {name}: {o.failed}: {o.why}")
             elif not o.failed:
@@ -78,7 +83,7 @@ class Proof:
                 said.append(f"not subtle: {name}: the ordinary test sees it")
         correct, broken = self.correct, self.broken
         passed = sum(o.failed == "" for o in correct)
-        killed = sum(o.failed not in ("", "build") for o in broken)
+        killed = sum(o.killed for o in broken)
         subtle = [o for o in broken if o.survived_ordinary is not None]
         proven = sum(o.survived_ordinary is True for o in subtle)
         said.append(f"correct kernels passed {passed} of {len(correct)}")
@@ -89,7 +94,7 @@ class Proof:
     def plain(self) -> dict[str, Any]:
         return {
             "schema": 1,
-            "killed": sum(o.failed not in ("", "build") for o in self.broken),
+            "killed": sum(o.killed for o in self.broken),
             "mutants": len(self.broken),
             "correct": len(self.correct),
             "correct_passed": sum(o.failed == "" for o in self.correct),
@@ -158,22 +163,20 @@ def _watch(tasks: Sequence[Any], progress: Progress) -> None:
 
 def _controls(chosen: Sequence[Mutant]) -> list[Mutant]:
     """The unchanged libraries, asked all that their mutants are asked."""
-    found: dict[tuple[str, str], Mutant] = {}
+    found: dict[tuple[str, str, bool], Mutant] = {}
     for m in chosen:
         if m.family == catalogue.VARIANTS:
             continue
-        key = (m.backend, m.script)
+        key = (m.backend, m.script, bool(m.ops))  # cases of a group alone have no op
         text = "the unchanged library"
-        name = f"{m.backend}{' ' + m.script if m.script else ''}"
+        name = " ".join((m.backend, *filter(None, [m.script]), "ops" if m.ops else "groups"))
         one = found.get(key, Mutant(name, CONTROL, m.backend, text, (), script=m.script))
         ops, groups = dict.fromkeys((*one.ops, *m.ops)), dict.fromkeys((*one.groups, *m.groups))
         found[key] = replace(one, ops=tuple(ops), groups=tuple(groups))
     return list(found.values())
 
 
-def _variants(
-    chosen: Sequence[Mutant], sample: int, ids: Sequence[str], seed: int
-) -> list[Mutant]:
+def _variants(chosen: Sequence[Mutant], sample: int, ids: Sequence[str], seed: int) -> list[Mutant]:
     """All correct variants beside all mutants; one for ten beside a sample."""
     if ids:
         return []
@@ -188,7 +191,7 @@ def _outcome(workshop: Workshop, mutant: Mutant, nonce: str) -> Outcome:
     try:
         folder = workshop.build(mutant)
     except BuildFailedError as why:
-        return Outcome(mutant, "build", str(why), None, time.monotonic() - begun)
+        return Outcome(mutant, NOT_BUILT, str(why), None, time.monotonic() - begun)
     try:
         found = judge(
             folder,
