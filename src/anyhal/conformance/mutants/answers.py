@@ -31,8 +31,8 @@ LOST = "the process of the backend ended"
 
 
 def environ(folder: Path) -> dict[str, str]:
-    """In which the backend in `folder` is found, and no other is played. It is no stranger, and what
-    a stranger is asked at first contact is for the suite to find out."""
+    """In which the backend in `folder` is found, and no other is played. It is no stranger:
+    what one is asked at first contact is for the suite to find out."""
     given = {k: v for k, v in os.environ.items() if k != FAKE.name}
     path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
     own = {BACKEND_PATH.name: str(folder.resolve()), PROBE.name: "off", "PYTHONPATH": path}
@@ -151,7 +151,7 @@ def _run(spec: OpSpec, sample: Sample, arrays: list[Any], device: str, gaps: boo
         if out is None or out.dtype.is_block:
             if out is not None:  # moved, and read as the numbers that it holds
                 made = _call(spec, arrays, attrs)
-                return [hal.astype(made, "float64")]
+                return [hal.astype(made, dtype="float64")]
             views.append(None)
             continue
         shape, window = _frame(out.shape, gaps)

@@ -64,8 +64,8 @@ class Workshop:
         program = shutil.which(self._compiler.split()[0])
         if program is None:
             raise CannotBuildError(
-                f"building mutants: there is no C++ compiler {self._compiler!r} here; install g++ 12"
-                " or later, or set CXX"
+                f"building mutants: there is no C++ compiler {self._compiler!r} here; install g++"
+                " 12 or later, or set CXX"
             )
         command = [*self._compiler.split(), "--version"]
         return subprocess.run(command, capture_output=True, text=True).stdout.partition("\n")[0]

@@ -38,8 +38,8 @@ class Mutant:
 
     `ops` or `groups` are what the suite is asked about; `wrong` says in a sentence what is broken,
     `like` which public bug it imitates ("" for none); `subtle`: a test of ordinary data with
-    rtol=1e-2 does not see it. `script` is the behaviour that a scriptable backend begins with, `row`
-    the number of the behaviour that is broken (0: an op is).
+    rtol=1e-2 does not see it. `script` is what a scriptable backend begins with, `row` the number
+    of the behaviour that is broken (0: an op is).
     """
 
     id: str

@@ -20,8 +20,8 @@ NOT_JUDGED = "not judged"
 
 @record
 class Judged:
-    """`failed`: the id of the case that refused the backend, "" for none, NOT_JUDGED where the suite
-    could not run; `why` its sentence."""
+    """`failed`: the id of the case that refused the backend, "" for none, NOT_JUDGED where
+    the suite could not run; `why` its sentence."""
 
     failed: str
     why: str

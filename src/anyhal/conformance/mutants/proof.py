@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,8 @@ def prove(
         workshop = Workshop(Path(folder), jobs)
         backends = sorted({m.backend for m in libraries})
         for backend in backends:
-            workshop.objects(
-                backend, lambda done, of, b=backend: progress(done, of, f"compiling {b}")
-            )
+            what = f"compiling {backend}"
+            workshop.objects(backend, partial(_told, progress, what))
         pool = ThreadPoolExecutor(jobs)
         try:
             tasks = [pool.submit(_outcome, workshop, m, nonce) for m in libraries]
@@ -146,6 +146,10 @@ def prove(
         finally:
             workshop.stop()
             pool.shutdown(cancel_futures=True)
+
+
+def _told(progress: Progress, what: str, done: int, of: int) -> None:
+    progress(done, of, what)
 
 
 def _watch(tasks: Sequence[Any], progress: Progress) -> None:
