@@ -36,7 +36,7 @@ def source(mutant: Mutant, file: str) -> Path:
 
 @pytest.mark.parametrize("mutant", EVERY, ids=lambda m: m.id)
 def test_the_text_of_a_row_occurs_once(mutant: Mutant) -> None:
-    assert mutant.edits or mutant.flags, "it changes nothing"
+    assert mutant.edits or mutant.flags or mutant.bad, "it changes nothing"
     texts: dict[str, str] = {}
     for edit in mutant.edits:
         text = texts.get(edit.file) or source(mutant, edit.file).read_text(encoding="utf-8")
@@ -63,7 +63,7 @@ def test_every_public_op_has_a_mutant_and_every_row_an_op_or_a_group() -> None:
         assert m.ops or m.groups, m.id
         assert m.wrong and not m.wrong.endswith("."), m.id
         assert not m.subtle or m.ops, m.id
-        if not any(e.file.endswith(".cc") for e in m.edits):
+        if m.edits and not any(e.file.endswith(".cc") for e in m.edits):
             assert m.ops or m.compile, f"{m.id}: nothing says which units to compile"
 
 

@@ -159,7 +159,7 @@ class Workshop:
         self.objects(mutant.backend)
         recipe = recipes()[mutant.backend]
         place = self._folder / re.sub(r"\W", "_", mutant.id)
-        edits = [*mutant.edits, *_scripted(recipe, mutant.script)]
+        edits = [*mutant.edits, *_scripted(recipe, mutant)]
         changed = self._overlay(mutant, place / "source", edits)
         units = self._touched(mutant, edits)
         flags = (*_FLAGS, *recipe.flags, *mutant.flags)
@@ -242,10 +242,10 @@ def _headers(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def _scripted(recipe: Recipe, script: str) -> list[Edit]:
-    if not script:
+def _scripted(recipe: Recipe, mutant: Mutant) -> list[Edit]:
+    if not mutant.script:
         return []
-    row = recipe.script
+    row, script = recipe.script, mutant.script + (f"; bad={mutant.bad}" if mutant.bad else "")
     return [Edit(row["file"], row["find"], row["replace"].replace("{script}", script))]
 
 

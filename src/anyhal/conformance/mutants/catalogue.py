@@ -38,8 +38,9 @@ class Mutant:
 
     `ops` or `groups` are what the suite is asked about; `wrong` says in a sentence what is broken,
     `like` which public bug it imitates ("" for none); `subtle`: a test of ordinary data with
-    rtol=1e-2 does not see it. `script` is what a scriptable backend begins with, `row` the number
-    of the behaviour that is broken (0: an op is).
+    rtol=1e-2 does not see it. `script` is what a scriptable backend begins with, `bad` the name of
+    its behaviour that is played beside, `row` the number of the behaviour that is broken (0: an op
+    is).
     """
 
     id: str
@@ -52,6 +53,7 @@ class Mutant:
     like: str = ""
     subtle: bool = False
     script: str = ""
+    bad: str = ""
     row: int = 0
     flags: tuple[str, ...] = ()
     compile: tuple[str, ...] = ()  # units, where the edited files do not tell
@@ -64,19 +66,13 @@ class Recipe:
     name: str
     flags: tuple[str, ...] = ()
     script: Mapping[str, str] = field(default_factory=dict)  # file, find, replace with {script}
-    controls: tuple[str, ...] = ("",)  # scripts of the unchanged library that must pass
 
 
 @cache
 def recipes() -> Mapping[str, Recipe]:
     rows = tomllib.loads((ROWS / BACKENDS_FILE).read_text(encoding="utf-8"))
     return {
-        name: Recipe(
-            name,
-            tuple(row.get("flags", ())),
-            row.get("script", {}),
-            tuple(row.get("controls", ("",))),
-        )
+        name: Recipe(name, tuple(row.get("flags", ())), row.get("script", {}))
         for name, row in rows.items()
     }
 
@@ -107,6 +103,7 @@ def _mutant(family: str, data: Mapping[str, Any], row: Mapping[str, Any]) -> Mut
         row.get("like", ""),
         row.get("subtle", False),
         row.get("script", data.get("script", "")),
+        row.get("bad", ""),
         row.get("row", 0),
         tuple(row.get("flags", ())),
         tuple(row.get("compile", ())),
