@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from anyhal.conformance.mutants import catalogue
 from anyhal.conformance.mutants.answers import ordinary_test
 from anyhal.conformance.mutants.building import BuildFailedError, Workshop
 from anyhal.conformance.mutants.catalogue import Mutant
-from anyhal.conformance.mutants.judging import DEVICE, NOT_JUDGED, judge
+from anyhal.conformance.mutants.judging import DEVICE, NOT_JUDGED, failures, judge
 from anyhal.records import record, replace
 
 CONTROL = "control"  # the family of unchanged libraries
@@ -131,18 +131,24 @@ def prove(
     """
     nonce = secrets.token_hex(16) if seed is None else f"{seed:032x}"
     chosen = catalogue.chosen(sample, int(nonce, 16), ids)
-    libraries = [*_controls(chosen), *chosen, *_variants(chosen, sample, ids, int(nonce, 16))]
+    controls = _controls(chosen)
+    others = [*chosen, *_variants(chosen, sample, ids, int(nonce, 16))]
     with tempfile.TemporaryDirectory(prefix="anyhal-mutants-") as folder:
         workshop = Workshop(Path(folder), jobs)
-        backends = sorted({m.backend for m in libraries})
+        backends = sorted({m.backend for m in (*controls, *others)})
         for backend in backends:
             what = f"compiling {backend}"
             workshop.objects(backend, partial(_told, progress, what))
         pool = ThreadPoolExecutor(jobs)
         try:
-            tasks = [pool.submit(_outcome, workshop, m, nonce) for m in libraries]
-            _watch(tasks, progress)
-            return Proof(tuple(task.result() for task in tasks))
+            # First: what fails on an unchanged library says nothing of a changed one.
+            found = [pool.submit(_control, workshop, m, nonce) for m in controls]
+            _watch(found, progress, "judging unchanged libraries")
+            right = [task.result() for task in found]
+            ignored = frozenset(case for _, failed in right for case in failed)
+            tasks = [pool.submit(_outcome, workshop, m, nonce, ignored) for m in others]
+            _watch(tasks, progress, "judging")
+            return Proof((*(o for o, _ in right), *(task.result() for task in tasks)))
         finally:
             workshop.stop()
             pool.shutdown(cancel_futures=True)
@@ -152,7 +158,7 @@ def _told(progress: Progress, what: str, done: int, of: int) -> None:
     progress(done, of, what)
 
 
-def _watch(tasks: Sequence[Any], progress: Progress) -> None:
+def _watch(tasks: Sequence[Any], progress: Progress, what: str) -> None:
     shown = 0
     while True:
         done, left = wait(tasks, 0.2, FIRST_EXCEPTION)
@@ -160,7 +166,7 @@ def _watch(tasks: Sequence[Any], progress: Progress) -> None:
             task.result()  # raises what the task did
         if len(done) != shown:
             shown = len(done)
-            progress(shown, len(tasks), "judging")
+            progress(shown, len(tasks), what)
         if not left:
             return
 
@@ -190,7 +196,28 @@ def _variants(chosen: Sequence[Mutant], sample: int, ids: Sequence[str], seed: i
     return random.Random(seed).sample(every, min(len(every), max(1, len(chosen) // 10)))
 
 
-def _outcome(workshop: Workshop, mutant: Mutant, nonce: str) -> Outcome:
+def _control(workshop: Workshop, control: Mutant, nonce: str) -> tuple[Outcome, Mapping[str, str]]:
+    """An unchanged library with all that it fails."""
+    begun = time.monotonic()
+    folder = workshop.build(control)
+    try:
+        failed = failures(
+            folder,
+            ops=control.ops,
+            groups=control.groups,
+            nonce=nonce,
+            stopped=lambda: workshop.stopped,
+        )
+    finally:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+    first = next(iter(failed), "")
+    seconds = time.monotonic() - begun
+    return Outcome(control, first, failed.get(first, ""), None, seconds), failed
+
+
+def _outcome(
+    workshop: Workshop, mutant: Mutant, nonce: str, ignored: Collection[str] = ()
+) -> Outcome:
     begun = time.monotonic()
     try:
         folder = workshop.build(mutant)
@@ -202,6 +229,7 @@ def _outcome(workshop: Workshop, mutant: Mutant, nonce: str) -> Outcome:
             ops=mutant.ops,
             groups=mutant.groups,
             nonce=nonce,
+            ignored=ignored,
             stopped=lambda: workshop.stopped,
         )
         claimed = None
