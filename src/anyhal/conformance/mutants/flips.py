@@ -226,7 +226,8 @@ def main() -> int:
     if given.json:
         print(json.dumps(found))
     else:
-        print("\n".join(f"survived: {line}" for line in found["survivors"]))
+        for line in found["survivors"]:
+            print(f"survived: {line}")
         print(
             f"seed {seed}: {found['changed']} of {found['flips']} flips change a result, of which"
             f" {found['refused']} are refused ({100 * found['share']:.1f} %)"
