@@ -49,6 +49,7 @@ class Outcome:
 
 
 _PYTEST = ("{python}", "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider")
+_PROOF = ("{python}", "tools/suite_proof.py")
 _INVALID = 3  # exit status, mirrors benchmarks/timing.py
 _LLM_SLICE = ("--blocks", "2", "--prefill", "64", "--decode", "8")
 # Drivers that are missing fail this family: tools/drivers.py gathers them.
@@ -92,6 +93,27 @@ _FAMILIES = (
             *("include", "core", "tests/fuzz", "src/anyhal/runtime/manifest.py"),
             "src/anyhal/frontends/gguf/reader.py",
         ),
+    ),
+    Family(
+        "mutants",
+        "broken backends built from the reference ones: the conformance suite refuses every one",
+        (*_PROOF, "mutants"),
+        (*_PROOF, "mutants", "--sample", "20", "--seed", "{seed}"),
+        (*NATIVE, "src/anyhal", "tools/suite_proof.py"),
+    ),
+    Family(
+        "flips",
+        "one operator, bound or index of a kernel flipped: 95 % of those that matter are refused",
+        (*_PROOF, "flips", "--count", "200"),
+        (),
+        (*NATIVE, "src/anyhal", "tools/suite_proof.py"),
+    ),
+    Family(
+        "unchanged",
+        "the reference backend under ten nonces: the conformance suite refuses nothing",
+        (*_PROOF, "runs", "--count", "10"),
+        (),
+        (*NATIVE, "src/anyhal", "tools/suite_proof.py"),
     ),
     Family(
         "opencl_call",

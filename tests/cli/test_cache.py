@@ -31,6 +31,7 @@ OURS = {
     "certify": f"certify/{'0' * 32}.jsonl",
     "discovery": "discovery.bin",
     "models": f"models/{MODEL}",
+    "mutants": f"mutants/{'0' * 32}.o",
     "probe": f"probe/{'0' * 32}.json",
     "registry": "registry.tsv",
     "selftest": f"selftest/{'0' * 32}.json",

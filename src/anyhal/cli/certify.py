@@ -47,6 +47,12 @@ def certify(
     key: Annotated[
         Path | None, typer.Option(help="Sign with this Ed25519 key; else with this user's own.")
     ] = None,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Prove the suite: broken backends must not pass.")
+    ] = False,
+    sample: Annotated[
+        int, typer.Option(min=0, help="With --self-test: so many of them, by --seed; 0: all.")
+    ] = 0,
     list_: Annotated[bool, typer.Option("--list", help="Print the cases and stop.")] = False,
 ) -> int:
     """Judge a backend's numbers, claims and behaviour; exits 0 certified, 1 not, 2 not run."""
@@ -56,6 +62,10 @@ def certify(
     files = {"--json": json_, "--html": html, "--junit": junit}
     try:
         check_writable(files)
+        if self_test:
+            from anyhal.cli.self_test import self_test as prove
+
+            return prove(sample, seed, case or (), json_)
         if list_:
             for one in suite.chosen(tier, op or (), case or ()):
                 print(printable(one.id))

@@ -146,6 +146,7 @@ def _described(device: Device) -> dict[str, Any]:
         "device": fact.name,
         "backend": fact.backend,
         "arch": fact.arch,
+        "driver": fact.driver,
         "state": fact.state,
         "simulated": fact.simulated,
         "memory_kinds": list(fact.memory_kinds),

@@ -91,6 +91,14 @@ PARTS: tuple[Part, ...] = (
         lock=".lock",
     ),
     Part(
+        "mutants",
+        "mutants",
+        r"[0-9a-f]{32}\.o",
+        "compiled sources of the self-test of certification",
+        "compiled again at the next one",
+        unfinished=r"[0-9a-f]{32}\.o\.\d+\.part",
+    ),
+    Part(
         "probe",
         "probe",
         r"[0-9a-f]{32}\.json",
