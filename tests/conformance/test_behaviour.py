@@ -99,6 +99,7 @@ BAD: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "second_differs": ("", ("second_call/same-values",), ANYTHING),
     "bakes_refs": ("", ("second_call/other-arrays",), ANYTHING),
     "reads_workspace": ("workspace=4KiB", ("second_call/workspace",), ()),
+    "trusts_workspace": ("workspace=4KiB", ("second_call/poisoned-memory",), ANYTHING),
     "needs_memory": ("", ("second_call/less-memory",), ()),
     "random_bits": (
         "",
