@@ -37,7 +37,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "functions": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
     "sdk": {"errors", "dtypes", "ops", "runtime", "dispatch", "_core"},
-    "conformance": {"errors", "dtypes", "settings", "ops", "functions", "anyhal"},
+    "conformance": {
+        *("errors", "printable", "records", "dtypes", "settings", "ops", "routing", "runtime"),
+        *("functions", "anyhal", "_core"),
+    },
     "frontends": {"errors", "dtypes", "settings", "anyhal"},
     "training": {"errors", "printable", "anyhal", "_core"},
     "cli": {

@@ -1,8 +1,8 @@
 """Every behaviour is caught when it is broken, and no device that behaves is refused.
+SPDX-License-Identifier: Apache-2.0
 
 `fake` plays one broken behaviour at a time (`bad=NAME`); the smoke tier and the cases that must
 find it are run on it. TEST_BEHAVIOUR=quick runs the whole quick tier each time.
-SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
