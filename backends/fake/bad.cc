@@ -215,8 +215,8 @@ void bad_before_run(Device& device, Plan& plan, std::vector<Operand>& operands,
       if (operand.block != nullptr) operand.offset -= operand.offset % 64;
   if (plan.clears && operands.back().block != nullptr)
     std::memset(bytes_of(operands.back()), 0, plan.op.tensors.back().bytes);
-  if (script.is(Bad::reads_workspace) && workspace.block != nullptr)
-    plan.pack_key.assign(1, bytes_of(workspace)[0]);
+  const bool looks = script.is(Bad::reads_workspace) || script.is(Bad::trusts_workspace);
+  if (looks && workspace.block != nullptr) plan.pack_key.assign(1, bytes_of(workspace)[0]);
 }
 
 bool bad_skips(Plan& plan, const std::vector<Operand>& operands) {
@@ -242,6 +242,8 @@ void bad_after_run(Device& device, Plan& plan, const std::vector<Operand>& opera
   if (script.is(Bad::random_bits) && plan.runs % 3 == 2) flip(out);
   if (script.is(Bad::batch_lie) && rows % 2 != 0) flip(out);
   if (script.is(Bad::reads_workspace) && !plan.pack_key.empty() && plan.pack_key[0] != 0xff)
+    write(out, read<float>(out) + 1);
+  if (script.is(Bad::trusts_workspace) && !plan.pack_key.empty() && plan.pack_key[0] != 0)
     write(out, read<float>(out) + 1);
   if (script.is(Bad::part_order) && plan.op.op != ANYHAL_OP_UNARY) {
     Parts parts;

@@ -23,7 +23,7 @@
   X(fork_hangs) X(fork_crashes) X(exit_crashes) X(instances_share) X(no_reopen) X(any_version) \
   X(strict_settings) X(devices_share) X(capability_changes) X(query_overruns) X(long_records) \
   X(takes_unknown) X(any_extension) X(untyped) X(fickle_refusal) X(no_lie) X(over_limit) \
-  X(undeclared) X(mapping_copied) X(any_kind) X(any_count)
+  X(undeclared) X(mapping_copied) X(any_kind) X(any_count) X(trusts_workspace)
 // clang-format on
 
 namespace hal::fake {

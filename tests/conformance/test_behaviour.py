@@ -1,8 +1,8 @@
 """Every behaviour is caught when it is broken, and no device that behaves is refused.
+SPDX-License-Identifier: Apache-2.0
 
 `fake` plays one broken behaviour at a time (`bad=NAME`); the smoke tier and the cases that must
 find it are run on it. TEST_BEHAVIOUR=quick runs the whole quick tier each time.
-SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ BAD: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "second_differs": ("", ("second_call/same-values",), ANYTHING),
     "bakes_refs": ("", ("second_call/other-arrays",), ANYTHING),
     "reads_workspace": ("workspace=4KiB", ("second_call/workspace",), ()),
+    "trusts_workspace": ("workspace=4KiB", ("second_call/poisoned-memory",), ANYTHING),
     "needs_memory": ("", ("second_call/less-memory",), ()),
     "random_bits": (
         "",

@@ -4,9 +4,13 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 import anyhal as hal
+from anyhal import _core, settings
 from anyhal.conformance.behaviour import records as r
 from anyhal.conformance.behaviour import work
 from anyhal.conformance.behaviour.driver import RawPlan, opened
@@ -99,6 +103,43 @@ def workspace(bench: Bench) -> Measured:
     if not tried:
         raise NotApplicableError("no plan of matmul or sum wants a workspace")
     return {"plans": tried}
+
+
+@behaviour("second_call/poisoned-memory", 14)
+def poisoned_memory(bench: Bench) -> Measured:
+    """Through the core: outputs and workspaces that are full of 0xff when a call gets them, and not
+    what they held the last time, change no bit of a result."""
+    if not bench.device.native.host_memory:
+        raise NotApplicableError("the core poisons memory that the host can reach alone")
+    rng = bench.rng("x")
+    x = hal.asarray(rng.standard_normal((33, 65)).astype(np.float32), device=bench.device)
+    rows = hal.asarray(np.array([3, 1, 3, 0, 7], np.int64), device=bench.device)
+    calls: dict[str, Callable[[], Any]] = {
+        "matmul": lambda: hal.matmul(x, x.T),
+        "sort": lambda: hal.sort(x, axis=1)[1],
+        "topk": lambda: hal.topk(x, k=5, largest=True)[1],
+        "softmax": lambda: hal.softmax(x, axis=0),
+        "cumsum": lambda: hal.cumsum(x, axis=0),
+        "sum": lambda: hal.sum(x, axis=0),
+        "embedding_backward": lambda: hal.embedding_backward(x[:5], rows, rows=9),
+    }
+
+    def result(call: Callable[[], Any]) -> Any:
+        try:
+            return call().numpy()
+        except hal.UnsupportedError:
+            return None
+
+    first = {name: result(call) for name, call in calls.items()}
+    _core.set_debug_pool(True)
+    try:
+        then = {name: result(call) for name, call in calls.items()}
+    finally:
+        _core.set_debug_pool(settings.DEBUG_POOL.read())
+    for name, found in then.items():
+        if found is not None and first[name] is not None:
+            require_equal(found, first[name], "workspace", f"{name} in poisoned memory")
+    return None
 
 
 @behaviour("second_call/less-memory", 14)
