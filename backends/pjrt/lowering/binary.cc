@@ -16,8 +16,6 @@ const char* plain(int32_t fn) {
       return "subtract";
     case ANYHAL_BINARY_FN_MULTIPLY:
       return "multiply";
-    case ANYHAL_BINARY_FN_ATAN2:
-      return "atan2";
     case ANYHAL_BINARY_FN_LOGICAL_AND:
     case ANYHAL_BINARY_FN_BITWISE_AND:
       return "and";
@@ -239,6 +237,8 @@ Value computed(Text& text, int32_t fn, const Value& a, const Value& b) {
       return logaddexp(text, a, b);
     default:
       return is_float(a.dtype) ? float_power(text, a, b) : integer_power(text, a, b);
+    case ANYHAL_BINARY_FN_ATAN2:
+      return text.binary("atan2", flushed(text, a), flushed(text, b));
   }
 }
 
