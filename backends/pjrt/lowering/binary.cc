@@ -16,8 +16,6 @@ const char* plain(int32_t fn) {
       return "subtract";
     case ANYHAL_BINARY_FN_MULTIPLY:
       return "multiply";
-    case ANYHAL_BINARY_FN_ATAN2:
-      return "atan2";
     case ANYHAL_BINARY_FN_LOGICAL_AND:
     case ANYHAL_BINARY_FN_BITWISE_AND:
       return "and";
@@ -111,6 +109,18 @@ Value float_floor_divide(Text& text, const Value& a, const Value& b) {
 }
 
 // By squaring, one bit of the exponent after the other; a negative one leaves only units.
+// A subnormal number as the zero of its sign, as is declared.
+Value flushed(Text& text, const Value& x) {
+  const double least = x.dtype == ANYHAL_DTYPE_F64 ? 0x1p-1022 : 0x1p-126;
+  const Value small = text.compare("LT", text.unary("abs", x), text.number_like(least, x));
+  return text.select(small, text.binary("multiply", x, text.number_like(0, x)), x);
+}
+
+// Of subnormal operands XLA makes neither their power nor that of zeros.
+Value float_power(Text& text, const Value& a, const Value& b) {
+  return text.binary("power", flushed(text, a), flushed(text, b));
+}
+
 Value integer_power(Text& text, const Value& a, const Value& b) {
   const Value zero = text.number_like(0, a), one = text.number_like(1, a);
   Value power = one, base = a;
@@ -226,7 +236,9 @@ Value computed(Text& text, int32_t fn, const Value& a, const Value& b) {
     case ANYHAL_BINARY_FN_LOGADDEXP:
       return logaddexp(text, a, b);
     default:
-      return is_float(a.dtype) ? text.binary("power", a, b) : integer_power(text, a, b);
+      return is_float(a.dtype) ? float_power(text, a, b) : integer_power(text, a, b);
+    case ANYHAL_BINARY_FN_ATAN2:
+      return text.binary("atan2", flushed(text, a), flushed(text, b));
   }
 }
 

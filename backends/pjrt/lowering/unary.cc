@@ -128,23 +128,53 @@ Value atanh(Text& text, const Value& x) {
   return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
 }
 
-// The arc tangent in f32 by a polynomial: Abramowitz and Stegun 4.4.49, off by 2e-8 at most.
-Value short_atan(Text& text, const Value& x) {
-  const double terms[] = {0.0028662257,  -0.0161657367, 0.0429096138,  -0.0752896400,
-                          0.1065626393, -0.1420889944, 0.1999355085, -0.3333314528};
+// t * (1 + s * (c[0] + s * (c[1] + ...))) with s = t^2, for an odd function.
+Value odd_series(Text& text, const Value& t, const std::vector<double>& terms) {
+  const Value square = text.binary("multiply", t, t);
+  Value sum = text.number_like(0, t);
+  for (auto term = terms.rbegin(); term != terms.rend(); ++term)
+    sum = text.binary("multiply", text.binary("add", sum, text.number_like(*term, t)), square);
+  return text.binary("multiply", t, text.binary("add", text.number_like(1, t), sum));
+}
+
+// Of 0 to 1: in f32 Abramowitz and Stegun 4.4.49, off by 2e-8 at most; in f64 the series at a
+// quarter of the angle.
+Value near_atan(Text& text, const Value& t) {
+  if (t.dtype == ANYHAL_DTYPE_F32)
+    return odd_series(text, t, {-0.3333314528, 0.1999355085, -0.1420889944, 0.1065626393,
+                                -0.0752896400, 0.0429096138, -0.0161657367, 0.0028662257});
+  const Value one = text.number_like(1, t);
+  Value part = t;
+  for (int halving = 0; halving < 2; ++halving) {
+    const Value square = text.binary("multiply", part, part);
+    const Value root = text.unary("sqrt", text.binary("add", one, square));
+    part = text.binary("divide", part, text.binary("add", one, root));
+  }
+  std::vector<double> terms;
+  for (int n = 1; n <= 13; ++n) terms.push_back((n % 2 == 0 ? 1.0 : -1.0) / (2 * n + 1));
+  return text.binary("multiply", odd_series(text, part, terms), text.number_like(4, t));
+}
+
+Value own_atan(Text& text, const Value& x) {
   const Value one = text.number_like(1, x), size = magnitude(text, x);
   const Value far = text.compare("GT", size, one);
-  const Value t = text.select(far, text.binary("divide", one, size), size);
-  const Value square = text.binary("multiply", t, t);
-  Value sum = text.number_like(0, x);
-  for (const double term : terms)
-    sum = text.binary("multiply", text.binary("add", sum, text.number_like(term, x)), square);
-  const Value near = text.binary("multiply", t, text.binary("add", one, sum));
+  const Value near = near_atan(text, text.select(far, text.binary("divide", one, size), size));
   const Value turned = text.binary("subtract", text.number_like(M_PI_2, x), near);
   const Value found = text.select(far, turned, near);
   const Value negative = text.compare("LT", x, text.number_like(0, x));
-  const Value zero = text.compare("EQ", x, text.number_like(0, x));
-  return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
+  const Value tiny = text.compare("LT", size, text.number_like(1e-9, x));
+  return text.select(tiny, x, text.select(negative, text.unary("negate", found), found));
+}
+
+// -t / (t + 2) with t = expm1(-2|x|); XLA's own is past 5 ulp in f64.
+Value long_tanh(Text& text, const Value& x) {
+  const Value size = magnitude(text, x);
+  const Value t = text.unary("exponential_minus_one",
+                             text.binary("multiply", size, text.number_like(-2, x)));
+  const Value found = text.binary("divide", t, text.binary("add", t, text.number_like(2, x)));
+  const Value tiny = text.compare("LT", size, text.number_like(1e-9, x));
+  const Value negative = text.compare("LT", x, text.number_like(0, x));
+  return text.select(tiny, x, text.select(negative, found, text.unary("negate", found)));
 }
 
 Value computed(Text& text, int32_t fn, const Value& x) {
@@ -180,7 +210,8 @@ Value computed(Text& text, int32_t fn, const Value& x) {
       return gated(text, x, text.binary("multiply", tail, text.number_like(0.5, x)));
     }
     case ANYHAL_UNARY_FN_ATAN:
-      return text.binary("atan2", x, text.number_like(1, x));
+      // Plugin 0.115 mixes up lanes where a loop of many turns holds its own.
+      return own_atan(text, x);
     case ANYHAL_UNARY_FN_SINH:
     case ANYHAL_UNARY_FN_COSH:
       return hyperbolic(text, x, fn == ANYHAL_UNARY_FN_SINH);
@@ -231,9 +262,8 @@ Value lower_unary(Text& text, const anyhal_op_desc& desc, const std::vector<Valu
   // XLA's own is past 3 ulp in f32 here and there.
   const bool doubled = fn == ANYHAL_UNARY_FN_EXPM1 && in[0].dtype == ANYHAL_DTYPE_F32;
   const Value x = text.convert(in[0], doubled ? uint32_t{ANYHAL_DTYPE_F64} : wide_of(in[0].dtype));
-  // Plugin 0.115 mixes up lanes where a loop of many turns holds its arc tangent.
-  const bool own = fn == ANYHAL_UNARY_FN_ATAN && x.dtype == ANYHAL_DTYPE_F32;
-  Value found = own ? short_atan(text, x) : computed(text, fn, x);
+  const bool tanh = fn == ANYHAL_UNARY_FN_TANH && x.dtype == ANYHAL_DTYPE_F64;
+  Value found = tanh ? long_tanh(text, x) : computed(text, fn, x);
   if (fn == ANYHAL_UNARY_FN_ASIN) {  // XLA halves its argument, which may flush
     const Value tiny = text.compare("LT", magnitude(text, x), text.number_like(1e-9, x));
     found = text.select(tiny, x, found);

@@ -11,6 +11,7 @@ import pytest
 from test_property import outcome, samples
 
 import anyhal as hal
+from anyhal.dtypes import dtype as numpy_of
 from anyhal.ops import BY_NAME
 
 STEP = 9  # every ninth sample: each is compiled twice
@@ -44,6 +45,27 @@ def test_special_values(device: Any) -> None:
     assert np.isnan(hal.max(a).numpy()) and np.isnan(hal.min(a).numpy())
     flushed = hal.multiply(a[5:6], hal.asarray([1.0], device=device)).numpy()
     assert flushed[0] == 0 and device.flushes_denormals, "declared, and so"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64"])
+def test_functions_in_loops_of_many_turns(device: Any, dtype: str) -> None:
+    """Plugin 0.115 mixes up the lanes of an arc tangent from 48 elements on."""
+    x = np.linspace(-3, 3, 257).astype(numpy_of(dtype).numpy)
+    allowed = {"bfloat16": 2**-8, "float16": 2**-11}.get(dtype, 1e-6)
+    for name in ("arctan", "tanh", "expm1", "arcsin"):
+        y = np.clip(x, -1, 1) if name == "arcsin" else x
+        fn = getattr(hal, {"arctan": "atan", "arcsin": "asin"}.get(name, name))
+        right = getattr(np, name)(y.astype(np.float64))
+        found = fn(hal.asarray(y, device=device)).numpy().astype(np.float64)
+        np.testing.assert_allclose(found, right, rtol=2 * allowed, atol=1e-12)
+
+
+def test_subnormal_numbers_are_zeros_or_themselves(device: Any) -> None:
+    tiny = hal.asarray(np.array([1e-45, -1e-45], np.float32), device=device)
+    assert set(np.abs(hal.sign(tiny).numpy()).tolist()) <= {0.0, 1.0}
+    assert hal.pow(tiny, tiny).numpy()[0] == 1
+    least = hal.asarray(np.array([2.0**-126], np.float32), device=device)
+    assert hal.asin(least).numpy()[0] == np.float32(2.0**-126)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])

@@ -158,15 +158,21 @@ def judge_sample(
 
 
 def _nearer(one: Right | None, other: Right | None, actual: Any) -> Right | None:
-    """For each element the answer that it meets, if it meets one."""
+    """For each element the answer that it meets, if it meets one. A subnormal number that was
+    chosen among others, which compare like it, is as good as the zero that they count as."""
     if one is None or other is None or np.shape(actual) != np.shape(other.want):
         return one
-    wrong = wrong_elements(
-        actual, other.want, other.allowed, other.kind, bits=other.bits, flushes=True
-    )
-    want = np.where(wrong, one.want, other.want)
-    allowed = np.where(wrong, one.allowed, other.allowed)
-    return Right(one.name, want, allowed, one.kind, one.bits)
+
+    def wrong(values: Any) -> Any:
+        return wrong_elements(
+            values, other.want, other.allowed, other.kind, bits=other.bits, flushes=True
+        )
+
+    as_it_is, as_zero = wrong(actual), wrong(_zeroed(actual))
+    want = np.where(as_it_is, one.want, other.want)
+    allowed = np.where(as_it_is, one.allowed, other.allowed)
+    chosen = as_it_is & ~as_zero & (wrong_elements(actual, one.want, one.allowed, one.kind))
+    return Right(one.name, np.where(chosen, actual, want), allowed, one.kind, one.bits)
 
 
 def judge_answers(
@@ -254,15 +260,16 @@ def _flushed(sample: Sample) -> Sample | None:
     """With zeros of their sign for inputs below the smallest normal number; None where there is none. Not of f16,
     whose small numbers are normal ones of the f32 it is computed in."""
 
-    def zeroed(x: Any) -> Any:
-        below = None if x is None or isinstance(x, Blocks) else FLUSHED.get(dtype(x.dtype).short)
-        if below is None:
-            return x
-        wide = x.astype(np.float64)
-        return np.where(np.abs(wide) < below, np.copysign(0, wide), x).astype(x.dtype)
-
-    inputs = tuple(map(zeroed, sample.inputs))
+    inputs = tuple(map(_zeroed, sample.inputs))
     pairs = zip(inputs, sample.inputs, strict=True)
     if all(a is b or a.tobytes() == b.tobytes() for a, b in pairs):
         return None
     return Sample(sample.label, inputs, sample.attrs, sample.out_shape)
+
+
+def _zeroed(x: Any) -> Any:
+    below = None if x is None or isinstance(x, Blocks) else FLUSHED.get(dtype(x.dtype).short)
+    if below is None:
+        return x
+    wide = x.astype(np.float64)
+    return np.where(np.abs(wide) < below, np.copysign(0, wide), x).astype(x.dtype)
