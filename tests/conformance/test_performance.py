@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_op import OneOpBackend
 
 import anyhal as hal
 from anyhal import settings
@@ -23,6 +22,7 @@ from anyhal.conformance.performance.audit import audit
 from anyhal.conformance.performance.leg import Leg
 from anyhal.conformance.performance.statistics import hodges_lehmann, shift, slower
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from one_op import OneOpBackend
 
 FIVE = ("matmul f32", "attention f32", "softmax f32", "add f32", "sum f32")
 
@@ -272,7 +272,7 @@ def test_a_host_that_could_not_see_eight_percent_decides_nothing() -> None:
 def test_what_is_not_in_order_is_measured_once_more(
     first: tuple[str], second: tuple[str], status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [gate.Verdict({}, {}, **{k: ("add f32",) for k in run}) for run in (first, second)]
+    made = [gate.Verdict({}, {}, **dict.fromkeys(run, ("add f32",))) for run in (first, second)]
     asked: list[Any] = []
     monkeypatch.setattr(gate, "measure", lambda device, names, base, **rest: asked.append(names))
     monkeypatch.setattr(gate, "decided", lambda rows: made[len(asked) - 1])

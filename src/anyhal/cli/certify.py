@@ -157,7 +157,9 @@ def _progress(title: str) -> Iterator[Any]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    left = TimeRemainingColumn()
+    quiet = not console.is_terminal  # a log wants no bar
+    with Progress(*columns, left, console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task(escape(title), total=None)
 
         def show(done: int, total: int, found: Any) -> None:
@@ -192,6 +194,7 @@ def _print(report: dict[str, Any]) -> None:
     console.print(table)
     what = f"{report['device']}, {report['tier']}, {report['seconds']:.1f} s"
     if report["certified"]:
-        console.print(f"certified: {escape(what)}")
+        said = f"certified: {what}"
     else:
-        console.print(f"not certified: {escape(what)}: {escape('; '.join(report['why_not']))}")
+        said = f"not certified: {what}: {'; '.join(report['why_not'])}"
+    console.print(escape(said), soft_wrap=True)
