@@ -46,7 +46,7 @@ def copy_as_another_build(library: Path, to: Path) -> None:
 
 def manifests(folder: Path, kind: str, count: int) -> Path:
     """A folder of copies of the smallest backend under names of their own."""
-    source = package_folder() / "backends" / "dayone"
+    source = Path(package_folder()) / "backends" / "dayone"
     lines = (source / "backend.toml").read_text().splitlines()
     kept = [line for line in lines if not line.startswith(("name", "machine"))]
     machine = 'machine = ["s390x"]' if kind == "absent" else f'machine = ["{os.uname().machine}"]'

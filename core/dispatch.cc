@@ -67,6 +67,9 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
   std::string key(static_cast<const char*>(pack.key), pack.key_size);
   const uint64_t where[2] = {source.data, pack.bytes};
   key.append(reinterpret_cast<const char*>(where), sizeof(where));
+  // What a pack waits for, its place and its note are one step, as for a call.
+  std::unique_lock ordered(plan.device->order, std::defer_lock);
+  if (!plan.device->synchronous) ordered.lock();
   // Threads that meet a constant for the first time at once: one packs, the others wait for it.
   std::lock_guard packing(plan.device->packing);
   for (Packed* p = b->packed; p; p = p->next)
@@ -77,8 +80,17 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
   Buffer* copy = plan.device->memory.alloc(pack.bytes, ANYHAL_PURPOSE_WEIGHTS, &queue);
   copy->constant = true;
   const Operand target{data_of(*copy), copy};
+  const Operand operands[2] = {source, target};
+  Plan shape;  // only its operand counts matter to order() and stamp()
+  shape.set_counts(2, 1);
   ErrorRecord error;
   anyhal_status status;
+  try {
+    if (ordered) order(shape, operands, queue);
+  } catch (...) {
+    release(copy);
+    throw;
+  }
   {
     std::lock_guard guard(queue.lock);
     status = plan.device->table->constant_pack(queue.handle, plan.handle, pack.operand,
@@ -91,7 +103,7 @@ Operand packed_operand(Plan& plan, const anyhal_pack& pack, const Operand& sourc
     release(copy);
     raise_call(plan, status, error.record);
   }
-  if (!queue.device->synchronous) copy->written = {&queue, queue.submitted};
+  if (ordered) stamp(shape, operands, queue, queue.submitted);
   b->packed = new Packed{std::move(key), copy, b->packed};
   return target;
 }

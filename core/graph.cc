@@ -45,7 +45,7 @@ void Graph::forget() {
   release(region_.plan);
   region_ = {};
   nodes_.clear(), refs_.clear(), operands_.clear(), calls_.clear();
-  held_.clear(), workspaces_.clear();
+  held_.clear(), written_.clear(), workspaces_.clear();
   plan_workspace_ = nullptr;
 }
 
@@ -100,7 +100,8 @@ void Graph::stop() {
   queue->capture = nullptr;
   queue->update_plain();
   for (Buffer* b : written_) b->captured.fetch_sub(1, std::memory_order_relaxed);
-  written_.clear();
+  std::sort(written_.begin(), written_.end());
+  written_.erase(std::unique(written_.begin(), written_.end()), written_.end());
 }
 
 // What is refused here leaves an empty graph, which cannot be launched.
@@ -177,6 +178,13 @@ void Graph::launch() {
                 "a graph cannot be launched on " + queue->device->name +
                     " while another is being captured there",
                 ANYHAL_REASON_CAPTURE);
+  for (const Buffer* b : written_)
+    if (b->constant)
+      throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                  "the graph on " + queue->device->name +
+                      " writes a buffer that was frozen after the recording, so that its bytes "
+                      "never change; record another graph",
+                  ANYHAL_REASON_CAPTURE);
   queue->device->require_alive();
   if (!launched_)
     for (Buffer* b : held_) b->unwritten = false;

@@ -54,7 +54,7 @@ struct HAL_API Graph {
   std::vector<Operand> operands_;
   std::vector<anyhal_call> calls_;
   std::vector<Buffer*> held_;
-  std::vector<Buffer*> written_;  // by what was captured, until the capture ends; all held
+  std::vector<Buffer*> written_;  // by what was captured; all held
   std::vector<Buffer*> workspaces_;
   Buffer* plan_workspace_ = nullptr;  // of the region, or of each replayed call
   uint64_t plan_workspace_bytes_ = 0;

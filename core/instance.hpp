@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,7 +38,8 @@ struct HAL_API Instance {
   RecordSizes sizes{};
   bool has_queue_wait = false, has_device_query = false, has_constant_pack = false,
        has_queue_native = false, has_graph_prepare = false;
-  bool changed_floating = false;  // how this thread computes; it was put back each time
+  bool changed_floating = false;            // how this thread computes; it was put back each time
+  std::atomic<bool> told_not_kept = false;  // that an artefact could not be written
   std::mutex mutex;
   std::vector<std::pair<std::string, int64_t>> notes;  // ledger_note
 
@@ -55,6 +57,8 @@ HAL_API Instance* load_instance(const std::string& path, const std::string& name
                                 anyhal_backend_main_fn entry = nullptr);
 // The least grave level that `log` prints: 0 debug, 1 info, 2 warning, 3 error, 4 nothing.
 HAL_API void set_log_level(int level);
+// One line of the core's own on stderr.
+HAL_API void warn(const std::string& text);
 // Every instance of the process, in the order of loading.
 HAL_API std::vector<Instance*> all_instances();
 void instances_before_fork();

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -122,9 +123,23 @@ anyhal_status service_cache_get(void* context, const char* key, void* data, uint
                                                                       : ANYHAL_STATUS_NOT_FOUND;
 }
 
+// Costs time in each process, so it is said, once.
+anyhal_status not_kept(void* context, const std::string& why) {
+  if (!of(context).told_not_kept.exchange(true))
+    service_log(context, 2,
+                ("what is compiled cannot be kept (" + why +
+                 ") and is compiled again in each process; make room there, or set ANYHAL_CACHE to "
+                 "a folder that only you can write")
+                    .c_str());
+  return ANYHAL_STATUS_NOT_FOUND;
+}
+
 anyhal_status service_cache_put(void* context, const char* key, const void* data, uint64_t bytes) {
   const std::string path = artefact_path(context, key);
-  if (path.empty()) return ANYHAL_STATUS_NOT_FOUND;
+  if (path.empty()) {
+    const bool wanted = key && service_setting(context, "cache_dir");
+    return wanted ? not_kept(context, "no folder is safe") : ANYHAL_STATUS_NOT_FOUND;
+  }
   for (size_t at = 1; (at = path.find('/', at)) != std::string::npos; ++at)
     ::mkdir(path.substr(0, at).c_str(), 0777);  // most exist; what fails shows at the file
   const FileLimitSignal guard;
@@ -134,15 +149,15 @@ anyhal_status service_cache_put(void* context, const char* key, const void* data
   std::remove(part.c_str());  // of a process that had this number and was ended
   const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   FILE* file = fd < 0 ? nullptr : ::fdopen(fd, "wb");
-  if (!file) return ANYHAL_STATUS_NOT_FOUND;
+  if (!file) return not_kept(context, part + ": " + std::strerror(errno));
   const size_t head = std::strlen(key) + 1;
-  const bool written =
-      std::fwrite(key, 1, head, file) == head && std::fwrite(data, 1, bytes, file) == bytes;
-  if (std::fclose(file) != 0 || !written) {
-    std::remove(part.c_str());
-    return ANYHAL_STATUS_NOT_FOUND;
-  }
-  return std::rename(part.c_str(), path.c_str()) == 0 ? ANYHAL_STATUS_OK : ANYHAL_STATUS_NOT_FOUND;
+  bool done = std::fwrite(key, 1, head, file) == head && std::fwrite(data, 1, bytes, file) == bytes;
+  int why = errno;
+  if (std::fclose(file) != 0 && done) done = false, why = errno;
+  if (done && std::rename(part.c_str(), path.c_str()) != 0) done = false, why = errno;
+  if (done) return ANYHAL_STATUS_OK;
+  std::remove(part.c_str());
+  return not_kept(context, path + ": " + std::strerror(why));
 }
 
 void service_span(void*, uint64_t, uint64_t, uint64_t, uint32_t) {
@@ -161,6 +176,11 @@ void service_note(void* context, const char* label, int64_t bytes) {
 }
 
 }  // namespace
+
+void warn(const std::string& text) {
+  if (g_log_level.load(std::memory_order_relaxed) <= 2)
+    std::fprintf(stderr, "anyhal: warning: %s\n", text.c_str());
+}
 
 void set_log_level(int level) { g_log_level.store(level); }
 

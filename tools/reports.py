@@ -160,7 +160,8 @@ _FAMILIES = (
         "startup",
         "import and first matmul against import numpy: 1.5 times at most; what 100 manifests add",
         ("{python}", "benchmarks/startup.py", "--json", "--check"),
-        ("{python}", "benchmarks/startup.py", "--json", "--blocks", "9"),  # 1.5 is not met yet
+        # Figures only: no margin was shown yet on a machine as busy as a slice's.
+        ("{python}", "benchmarks/startup.py", "--json", "--blocks", "9"),
         (*NATIVE, "src/anyhal", "benchmarks/startup.py"),
     ),
     Family(

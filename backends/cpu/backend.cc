@@ -170,6 +170,10 @@ anyhal_status device_open(anyhal_self* self, uint64_t id, const anyhal_setting*,
 
 anyhal_status memory_alloc(anyhal_device*, const anyhal_memory_request* request,
                            anyhal_memory_block* out_block, anyhal_error* error) {
+  if (request->kind != 0 || request->flags != 0)
+    return fail(error, ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_MEMORY_KIND,
+                "memory kind %u with flags %u is unknown; use kind 0", request->kind,
+                request->flags);
   uint64_t alignment = request->alignment < 64 ? 64 : request->alignment;
   if (request->bytes >= kHugeBytes && alignment < kHugeBytes) alignment = kHugeBytes;
   void* p = nullptr;

@@ -377,6 +377,9 @@ ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* hello, anyha
                 ANYHAL_ABI_MAJOR, ANYHAL_ABI_MINOR, hello->abi_min >> 16, hello->abi_min & 0xffff,
                 hello->abi_max >> 16, hello->abi_max & 0xffff,
                 ANYHAL_ABI_VERSION < hello->abi_min ? "the backend" : "the core");
+  if (hello->flags != 0 || hello->reserved != 0)
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "the core greets with a flag or word that is unknown here; upgrade the backend");
   anyhal_self* self = calloc(1, sizeof *self);
   if (self == NULL)
     return fail(error, ANYHAL_STATUS_OUT_OF_MEMORY, 0,

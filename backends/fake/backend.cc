@@ -9,13 +9,17 @@
 
 namespace hal::fake {
 
-anyhal_status fail(const Fault& fault, anyhal_error* error) {
+anyhal_status fail(anyhal_status status, int32_t reason, const char* text, anyhal_error* error) {
   if (error != nullptr && error->size >= sizeof(anyhal_error)) {
-    error->reason = fault.reason;
+    error->reason = reason;
     error->vendor_code = 0;
-    std::snprintf(error->text, sizeof error->text, "%s", fault.text.c_str());
+    std::snprintf(error->text, sizeof error->text, "%s", text);
   }
-  return fault.status;
+  return status;
+}
+
+anyhal_status fail(const Fault& fault, anyhal_error* error) {
+  return fail(fault.status, fault.reason, fault.text.c_str(), error);
 }
 
 void violation(Instance& instance, const std::string& text) {
@@ -181,23 +185,33 @@ void check_hello(const anyhal_hello& hello) {
                 "the hello record has unknown flags or a reserved word that is not zero"};
 }
 
+void check_settings(const anyhal_hello& hello) {
+  for (uint32_t i = 0; i < hello.setting_count; ++i) {
+    const std::string name = hello.settings[i].name;
+    if (name != "script" && name != "cache_dir" && name != "folder" && name != "selftest")
+      throw Fault{ANYHAL_STATUS_NOT_FOUND, ANYHAL_REASON_NONE, "no setting is called " + name};
+  }
+}
+
 anyhal_status start(const anyhal_hello& hello, anyhal_reply& reply, anyhal_error* error) {
-  check_hello(hello);
   auto instance = std::make_unique<Instance>();
   instance->services = hello.services;
   instance->name = hello.instance_name != nullptr ? hello.instance_name : "";
   instance->script = parse_script(script_text(hello));
+  if (!is_bad(*instance, Bad::any_version)) check_hello(hello);
+  if (is_bad(*instance, Bad::strict_settings)) check_settings(hello);
+  bad_entry(*instance);
   make_devices(*instance);
   fill_table(*instance);
   for (const auto& failure : instance->script.failures)
     if (failure.slot == 0)
-      return fail({failure.status, ANYHAL_REASON_MISSING_LIBRARY,
-                   "scripted failure of the entry: " + (instance->script.note.empty()
-                                                            ? "libfake_vendor.so.1 is not installed"
-                                                            : instance->script.note)},
+      return fail(Fault{failure.status, ANYHAL_REASON_MISSING_LIBRARY,
+                        "scripted failure of the entry: " +
+                            (instance->script.note.empty() ? "libfake_vendor.so.1 is not installed"
+                                                           : instance->script.note)},
                   error);
   reply.flags = instance->script.async ? 0 : ANYHAL_REPLY_SYNCHRONOUS;
-  if (instance->script.cell) reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
+  if (!is_bad(*instance, Bad::hot_malloc)) reply.flags |= ANYHAL_REPLY_HIDDEN_MEMORY;
   reply.chosen = reply.abi_min = reply.abi_max = ANYHAL_ABI_VERSION;
   reply.registry_version = ANYHAL_REGISTRY_VERSION;
   reply.fingerprints = anyhal_fingerprints;
@@ -220,6 +234,6 @@ extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* h
   } catch (const hal::fake::Fault& fault) {
     return hal::fake::fail(fault, error);
   } catch (const std::exception& failure) {
-    return hal::fake::fail({ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, failure.what()}, error);
+    return hal::fake::fail(ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, failure.what(), error);
   }
 }

@@ -53,7 +53,7 @@ void release_device(Instance& instance, Device& device, bool abandon) {
   if (left != 0)
     violation(instance, "device released with " + std::to_string(left) + " live objects");
   device.alive = false;
-  device.live_bytes = 0;
+  device.live_bytes[0] = device.live_bytes[1] = 0;
   device.queues.clear();
 }
 
@@ -65,7 +65,8 @@ void release_object(Instance& instance, Object& object, bool abandon) {
   --instance.live[object.kind];
   if (object.kind == ANYHAL_OBJECT_MEMORY) {
     auto& block = static_cast<Block&>(object);
-    block.device->live_bytes -= block.foreign ? 0 : block.bytes;
+    block.device->live_bytes[block.kind_index % 2] -= block.foreign ? 0 : block.bytes;
+    if (is_bad(instance, Bad::keeps_blocks)) block.data = nullptr;
     empty_block(block);
   } else if (object.kind == ANYHAL_OBJECT_PLAN) {
     auto& plan = static_cast<Plan&>(object);
@@ -79,6 +80,23 @@ void release_object(Instance& instance, Object& object, bool abandon) {
   }
 }
 
+}  // namespace
+
+void bury(Instance& instance) {
+  size_t dead = 0;
+  for (const auto& object : instance.graves) dead += !object->alive;
+  if (dead < 2 * kTombstones) return;
+  std::erase_if(instance.graves, [&](const auto& object) {
+    const bool awaited =
+        object->kind == ANYHAL_OBJECT_QUEUE && static_cast<const Queue&>(*object).waiters != 0;
+    const bool gone = !object->alive && object->pending == 0 && !awaited && dead > kTombstones;
+    dead -= gone;
+    return gone;
+  });
+}
+
+namespace {
+
 uint64_t counter(const Instance& instance, const Device& device, uint64_t number) {
   if (number <= kSlotCount) return instance.calls[number];
   if (number > 100 && number <= 100 + ANYHAL_OBJECT_MODULE) return instance.live[number - 100];
@@ -90,7 +108,7 @@ uint64_t counter(const Instance& instance, const Device& device, uint64_t number
     case 111:
       return instance.executed;
     case 112:
-      return device.live_bytes;
+      return device.live_bytes[0] + device.live_bytes[1];
     case 114:
       return instance.stream_waits;
     case 115:
@@ -123,12 +141,17 @@ std::string notes(const Instance& instance) {
   return text;
 }
 
+void drop(const Block& block) {
+  if (block.data != nullptr && !block.foreign) std::memset(block.data, 0xff, block.bytes);
+}
+
 void query(Instance& instance, Device& device, uint32_t key, uint64_t argument, void* value,
            uint64_t* bytes) {
   const DeviceScript& script = instance.script.devices[device.number];
   switch (key) {
     case ANYHAL_QUERY_FREE_BYTES: {
-      const uint64_t left = script.heap - std::min(script.heap, device.live_bytes);
+      const uint64_t used = argument < 2 ? device.live_bytes[argument] : 0;
+      const uint64_t left = script.heap - std::min(script.heap, used);
       return answer(&left, sizeof left, value, bytes);
     }
     case ANYHAL_QUERY_EDGE:
@@ -142,7 +165,12 @@ void query(Instance& instance, Device& device, uint32_t key, uint64_t argument, 
       return answer(&number, sizeof number, value, bytes);
     }
     case ANYHAL_QUERY_CAPABILITIES: {
-      const auto rows = capabilities(instance.script, script);
+      auto rows = capabilities(instance.script, script);
+      if (instance.script.fickle)
+        for (anyhal_capability& row : rows) row.dim_max = (1u << 20) + instance.executed;
+      if (is_bad(instance, Bad::capability_changes) && ++instance.answers % 3 == 0) rows.pop_back();
+      if (is_bad(instance, Bad::query_overruns) && *bytes != 0 && *bytes < sizeof rows[0])
+        std::memset(value, 0, sizeof rows[0]);
       return answer(rows.data(), rows.size() * sizeof rows[0], value, bytes);
     }
     case ANYHAL_QUERY_NOTES: {
@@ -161,6 +189,9 @@ void open(Instance& instance, Device& device, uint64_t* out_address_block) {
     throw Fault{ANYHAL_STATUS_DEVICE_LOST, ANYHAL_REASON_NONE,
                 device.lost ? device.loss : "the device does not answer"};
   if (device.alive && !device.lost) violation(instance, "device opened twice");
+  if (is_bad(instance, Bad::no_reopen) && device.opened)
+    throw Fault{ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, "it was opened before"};
+  device.opened = true;
   device.lost = false;
   device.alive = true;
   *out_address_block = 0;
@@ -186,6 +217,8 @@ anyhal_status device_list(anyhal_self* self, anyhal_device_info* infos, uint32_t
       const uint32_t known = std::min<uint32_t>(infos[i].size, sizeof info);
       info.size = known;
       std::memcpy(&infos[i], &info, known);
+      if (is_bad(instance, Bad::long_records) && infos[i].size >= sizeof info)
+        std::memset(&infos[i] + 1, 0, i + 1 < capacity ? 0 : 8);
     }
   });
 }
@@ -258,6 +291,11 @@ anyhal_status notify(anyhal_self* self, uint32_t event, uint64_t, uint64_t* out_
     if (out_bytes != nullptr) *out_bytes = 0;
     // Without queues there is nothing that a fork could spoil: the child goes on.
     if (event == ANYHAL_EVENT_FORK_CHILD) instance.forked = instance.script.async;
+    if (event == ANYHAL_EVENT_FORK_CHILD) bad_fork(instance);
+    if (event == ANYHAL_EVENT_TRIM && is_bad(instance, Bad::trim_drops))
+      for (const auto& object : instance.graves)
+        if (object->alive && object->kind == ANYHAL_OBJECT_MEMORY)
+          drop(static_cast<Block&>(*object));
   });
 }
 
@@ -268,6 +306,10 @@ anyhal_status extension(anyhal_self* self, const char* name, uint32_t since, con
     *out_table = nullptr;
     if (instance.script.foreign != 0 && std::strcmp(name, ANYHAL_FOREIGN_NAME) == 0 &&
         since <= ANYHAL_FOREIGN_VERSION) {
+      *out_table = foreign_table();
+      return;
+    }
+    if (is_bad(instance, Bad::any_extension)) {
       *out_table = foreign_table();
       return;
     }

@@ -60,6 +60,10 @@ struct Plan : Object {
   std::vector<anyhal_ref> fixed;
   uint32_t binding_count = 0;
   uint64_t runs = 0;
+  std::vector<Operand> before, first;  // operands of the last run and of the first (bad.cc)
+  bool clears = false;                 // its output, before it reads (bad.cc)
+  uint8_t scalar_bytes[8] = {};
+  Block scalar;  // the number that was operand 1 of the first run (bad.cc)
 };
 
 struct Region {
@@ -78,6 +82,7 @@ struct Item {
   std::vector<Region> regions;
   Operand workspace;  // of a run
   uint8_t pattern[4] = {};
+  const void* pattern_from = nullptr;  // read late (bad.cc)
   uint32_t pattern_bytes = 0;
   uint64_t value = 0;       // signal and wait
   Queue* source = nullptr;  // wait
@@ -98,6 +103,7 @@ struct Queue : Object {
   anyhal_status status = ANYHAL_STATUS_OK;
   uint64_t failed_value = 0, failed_tag = 0;
   std::string failure;
+  int64_t waiters = 0;  // queued waits of others for this queue
 };
 
 struct Module : Object {};
@@ -105,9 +111,9 @@ struct Module : Object {};
 struct Device : Object {
   Instance* instance = nullptr;
   uint32_t number = 0;
-  bool lost = false;
+  bool lost = false, opened = false;
   std::string loss;
-  uint64_t live_bytes = 0;
+  uint64_t live_bytes[2] = {};  // by kind, each with a heap of its own
   std::unique_ptr<Block> address_block;
   std::vector<Queue*> queues;
 };
@@ -124,10 +130,18 @@ struct Instance {
   uint64_t live[ANYHAL_OBJECT_GROUP + 1] = {};
   uint64_t executed = 0, violations = 0;
   uint64_t stream_waits = 0, last_stream = 0;  // of foreign streams
+  uint64_t moods = 0;                          // answers of ops that answer now so, now otherwise
+  std::vector<std::string> forgotten;          // what refusals leave behind
   std::string violation_text;
   bool forked = false;
+  uint32_t number = 0;    // of this library's instances, from 1
+  uint64_t refusals = 0;  // of op_prepare
+  uint64_t answers = 0;   // what it can do, so often
+  bool refused_memory = false, preparing = false;
+  static void leak(size_t bytes);
+  std::vector<Description> seen;  // what plans were made of (bad.cc)
   std::vector<std::unique_ptr<Device>> devices;
-  std::deque<std::unique_ptr<Object, void (*)(Object*)>> graves;
+  std::deque<std::unique_ptr<Object, void (*)(Object*)>> graves;  // the latest dead stay
 };
 
 // A broken rule of the contract: counted, logged, answered with INVALID_ARGUMENT.
@@ -137,6 +151,7 @@ struct Instance {
 void admit(Instance& instance, Device* device, uint32_t slot);
 
 // Writes a fault into the caller's record.
+anyhal_status fail(anyhal_status status, int32_t reason, const char* text, anyhal_error* error);
 anyhal_status fail(const Fault& fault, anyhal_error* error);
 
 // The object behind a handle, if it is alive and of that kind.
@@ -154,24 +169,43 @@ anyhal_status guarded(Instance& instance, Device* device, uint32_t slot, anyhal_
   } catch (const Fault& fault) {
     return fail(fault, error);
   } catch (const std::bad_alloc&) {
-    return fail({ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "the host is out of memory"},
-                error);
+    return fail(ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "the host is out of memory",
+                error);  // a Fault would want memory for its text
   } catch (const std::exception& failure) {
-    return fail(
-        {ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, std::string("unexpected: ") + failure.what()},
-        error);
+    return fail(ANYHAL_STATUS_INTERNAL, ANYHAL_REASON_NONE, failure.what(), error);
   }
 }
+
+constexpr size_t kTombstones = 64;
+
+// Ended objects beyond the latest are forgotten.
+void bury(Instance& instance);
 
 template <class T>
 T* adopt(Instance& instance, std::unique_ptr<T> object, anyhal_object kind, Device* device) {
   object->kind = kind;
   object->device = device;
   ++instance.live[kind];
+  bury(instance);
   T* raw = object.release();
   instance.graves.emplace_back(raw, [](Object* o) { delete static_cast<T*>(o); });
   return raw;
 }
+
+// Whether the script plays a bad behaviour.
+inline bool is_bad(const Instance& instance, Bad one) { return instance.script.is(one); }
+
+// bad.cc: what bad behaviours do at the usual places, if the script asks for any.
+void bad_before_run(Device& device, Plan& plan, std::vector<Operand>& operands,
+                    const Operand& workspace);
+void bad_after_run(Device& device, Plan& plan, const std::vector<Operand>& operands);
+bool bad_skips(Plan& plan, const std::vector<Operand>& operands);
+void bad_plan(Instance& instance, Plan& plan);
+void bad_prepare(Instance& instance, std::unique_lock<std::mutex>& lock);
+Queue& bad_queue(Queue& queue);
+bool bad_block(Device& device, uint32_t purpose, Block& block);
+void bad_entry(Instance& instance);
+void bad_fork(const Instance& instance);
 
 // memory.cc
 Operand resolve(Device& device, const anyhal_ref& ref, uint64_t bytes, const char* what);
@@ -183,12 +217,12 @@ void check_part(Device& device, const Operand& operand, uint64_t bytes, bool wri
 
 // queue.cc
 void enqueue(Queue& queue, Item item);
+void run_now(Queue& queue);
 void execute(Device& device, Item& item);
 int64_t now_ns();
 
 // plan.cc
-void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands,
-              const Operand& workspace);
+void run_plan(Device& device, Plan& plan, std::vector<Operand> operands, const Operand& workspace);
 std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& call);
 
 uint64_t span_of(const anyhal_tensor_desc& desc);  // bytes from the first to the last element

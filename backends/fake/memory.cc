@@ -23,19 +23,26 @@ void check_room(Device& device, const anyhal_memory_request& request) {
   Instance& instance = *device.instance;
   const DeviceScript& script = instance.script.devices[device.number];
   const uint32_t kinds = instance.script.async || instance.script.cell ? 2 : 1;
+  if (is_bad(instance, Bad::any_kind) && (request.kind >= kinds || request.flags != 0)) return;
   if (request.kind >= kinds) violation(instance, "memory_alloc names a kind that does not exist");
   if (request.flags != 0 || request.reserved[0] != 0 || request.reserved[1] != 0)
     violation(instance, "memory_alloc has unknown flags or a reserved word that is not zero");
   if (request.bytes == 0) violation(instance, "memory_alloc of 0 bytes");
   if (script.block_max != 0 && request.bytes > script.block_max)
     violation(instance, "memory_alloc of more than block_bytes_max");
-  if (device.live_bytes + request.bytes > script.heap ||
-      (script.blocks_max != 0 && instance.live[ANYHAL_OBJECT_MEMORY] >= script.blocks_max))
-    throw Fault{ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE,
+  const bool one_heap = is_bad(instance, Bad::heaps_shared);
+  const uint64_t used =
+      one_heap ? device.live_bytes[0] + device.live_bytes[1] : device.live_bytes[request.kind];
+  if (instance.refused_memory || used + request.bytes > script.heap ||
+      (script.blocks_max != 0 && instance.live[ANYHAL_OBJECT_MEMORY] >= script.blocks_max)) {
+    instance.refused_memory = is_bad(instance, Bad::oom_sticky);
+    const bool internal = is_bad(instance, Bad::oom_internal);
+    throw Fault{internal ? ANYHAL_STATUS_INTERNAL : ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE,
                 "device " + std::to_string(device.number) + " has " +
-                    std::to_string(script.heap - std::min(script.heap, device.live_bytes)) +
-                    " of " + std::to_string(script.heap) + " bytes free, asked for " +
+                    std::to_string(script.heap - std::min(script.heap, used)) + " of " +
+                    std::to_string(script.heap) + " bytes free, asked for " +
                     std::to_string(request.bytes)};
+  }
 }
 
 void describe_block(const Block& block, bool host, anyhal_memory_block& out) {
@@ -61,6 +68,7 @@ Device& device_behind(anyhal_queue* queue, const anyhal_ref& ref) {
 
 // Queued behind the queue's calls, or done at once where there are no queues.
 void submit(anyhal_queue* queue, Device& device, Item item) {
+  if (queue != nullptr && is_bad(*device.instance, Bad::copies_first)) return execute(device, item);
   if (queue != nullptr) return enqueue(*reinterpret_cast<Queue*>(queue), std::move(item));
   if (device.instance->script.async) violation(*device.instance, "queued work without a queue");
   execute(device, item);
@@ -135,9 +143,14 @@ anyhal_status memory_alloc(anyhal_device* handle, const anyhal_memory_request* r
     block->bytes = request->bytes;
     block->kind_index = request->kind;
     block->cell = device.instance->script.cell && request->kind == 0;
-    if (!block->cell) block->data = poisoned(block->bytes);
+    if (!bad_block(device, request->purpose, *block) && !block->cell)
+      block->data = poisoned(block->bytes);
+    if (is_bad(*device.instance, Bad::odd_blocks) && block->bytes == 4097 && !block->cell) {
+      block->data = poisoned(block->bytes + 8) + 8;
+      block->foreign = true;
+    }
     Block* made = adopt(*device.instance, std::move(block), ANYHAL_OBJECT_MEMORY, &device);
-    device.live_bytes += made->bytes;
+    device.live_bytes[request->kind % 2] += made->bytes;
     describe_block(*made, host_kind(device, request->kind), *out_block);
   });
 }
@@ -171,7 +184,13 @@ anyhal_status memory_map(anyhal_device* handle, anyhal_ref ref, uint64_t bytes, 
                   "this memory is not host-visible; copy to one that is"};
     if (operand.block->pending != 0)
       violation(*device.instance, "memory_map of a range that is not idle");
-    if ((flags & ANYHAL_MAP_END) == 0) *out_pointer = bytes_of(operand);
+    if ((flags & ANYHAL_MAP_END) != 0) return;
+    *out_pointer = bytes_of(operand);
+    if (!is_bad(*device.instance, Bad::mapping_copied)) return;
+    static std::vector<std::unique_ptr<uint8_t[]>> copies;
+    copies.push_back(std::make_unique<uint8_t[]>(bytes));
+    std::memcpy(copies.back().get(), bytes_of(operand), bytes);
+    *out_pointer = copies.back().get();
   });
 }
 
@@ -209,6 +228,7 @@ anyhal_status queue_fill(anyhal_queue* queue, anyhal_ref ref, uint64_t bytes, co
     check_part(device, item.regions[0].destination, bytes, true);
     item.pattern_bytes = pattern_bytes;
     std::memcpy(item.pattern, pattern, pattern_bytes);
+    if (is_bad(*device.instance, Bad::late_pattern)) item.pattern_from = pattern;
     submit(queue, device, std::move(item));
   });
 }

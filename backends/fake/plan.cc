@@ -16,6 +16,7 @@ int64_t Tensor::units() const {
 }
 
 bool Tensor::dense() const {
+  if (units() == 0) return true;
   int64_t expected = 1;
   for (size_t axis = dims.size(); axis-- > 0;) {
     if (dims[axis] != 1 && strides[axis] != expected) return false;
@@ -86,6 +87,7 @@ uint64_t span_of(const anyhal_tensor_desc& desc) { return tensor_of(desc).bytes;
 namespace {
 
 void check_description(Instance& instance, const anyhal_op_desc& desc) {
+  if (is_bad(instance, Bad::takes_unknown)) return;
   if (desc.size < sizeof(anyhal_op_desc)) violation(instance, "op_desc is too short");
   if (desc.reserved32 != 0 || desc.reserved[0] != 0 || desc.reserved[1] != 0)
     violation(instance, "op_desc has a reserved word that is not zero");
@@ -132,6 +134,29 @@ void refuse_if_scripted(const Script& script, const anyhal_op_desc& desc) {
     throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_OP, "it was promised and is not there"};
 }
 
+Tensor dense_twin(const Tensor& tensor) {
+  Tensor twin = tensor;
+  int64_t stride = 1;
+  for (size_t axis = twin.dims.size(); axis-- > 0; stride *= twin.dims[axis])
+    twin.strides[axis] = stride;
+  return twin;
+}
+
+void refuse(Instance& instance, const anyhal_op_desc& desc, const anyhal_verdict& verdict,
+            const std::string& why) {
+  const Script& script = instance.script;
+  auto reason = static_cast<anyhal_reason>(verdict.reason);
+  ++instance.refusals;
+  if (script.forget != 0) instance.forgotten.emplace_back(script.forget, 'x');
+  if (script.is(Bad::leaks_refusals)) instance.leak(2048);
+  if (script.is(Bad::no_lie) && reason == ANYHAL_REASON_DTYPE) return;
+  if (script.is(Bad::untyped)) throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE, ""};
+  if (script.is(Bad::fickle_refusal) && instance.refusals % 3 == 0)
+    throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, "not now"};
+  if (script.other_reason.contains(desc.op)) reason = ANYHAL_REASON_DRIVER;
+  throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, why};
+}
+
 // Asks for a packed copy of matmul's right side, or of whatever operand 1 is.
 void ask_for_pack(const Script& script, const anyhal_op_desc& desc, Plan& plan) {
   if (!script.pack.contains(desc.op) || desc.input_count < 2 ||
@@ -157,9 +182,13 @@ Plan* make_plan(Device& device, const anyhal_op_desc& desc) {
   const auto* attributes = static_cast<const uint8_t*>(desc.attributes);
   if (attributes != nullptr)
     plan->op.attributes.assign(attributes, attributes + desc.attributes_size);
+  const bool ignore_strides = device.instance->script.ignore_strides.contains(desc.op);
   for (uint32_t i = 0; i < desc.operand_count; ++i) {
     const auto& tensor = desc.operands[i];
     plan->op.tensors.push_back(tensor_of(tensor));
+    Tensor& made = plan->op.tensors.back();
+    const uint64_t dense = static_cast<uint64_t>(made.units()) * unit_bytes(made.dtype);
+    if (ignore_strides && i < desc.input_count && dense <= made.bytes) made = dense_twin(made);
     plan->descriptor_flags.push_back(tensor.flags);
     plan->base_offsets.push_back(tensor.base_offset);
     plan->block_bytes.push_back(tensor.block_bytes);
@@ -174,6 +203,7 @@ Plan* make_plan(Device& device, const anyhal_op_desc& desc) {
   plan->prepared.kernel = op_name(desc.op);
   plan->prepared.library = "";
   ask_for_pack(script, desc, *plan);
+  bad_plan(*device.instance, *plan);
   return adopt(*device.instance, std::move(plan), ANYHAL_OBJECT_PLAN, &device);
 }
 
@@ -203,12 +233,9 @@ void spoil(const Description& d, const Pointers& p) {
   }
 }
 
-Tensor dense_twin(const Tensor& tensor) {
-  Tensor twin = tensor;
-  int64_t stride = 1;
-  for (size_t axis = twin.dims.size(); axis-- > 0; stride *= twin.dims[axis])
-    twin.strides[axis] = stride;
-  return twin;
+void scribble(const Description& d, const Pointers& p) {
+  for (size_t i = d.input_count; i < d.tensors.size(); ++i)
+    if (d.tensors[i].bytes != 0) std::memset(p[i], 0, unit_bytes(d.tensors[i].dtype));
 }
 
 void run_op(Device& device, Plan& plan, const std::vector<Operand>& operands) {
@@ -228,14 +255,26 @@ void run_op(Device& device, Plan& plan, const std::vector<Operand>& operands) {
       pointers.push_back(bytes_of(operands[i]));
     }
   }
+  const auto compute = [&](const Description& op) {
+    try {
+      kernel_for(op.op)(op, pointers);
+    } catch (const Fault&) {
+      if (!script.is(Bad::any_index)) throw;
+    }
+  };
   if (script.compute && plan.prepared.pack_count != 0) {
     Description dense = plan.op;
     dense.tensors[1] = dense_twin(plan.op.tensors[1]);
     std::vector<uint8_t> constant = unpacked(plan, pointers[1]);
     pointers[1] = constant.data();
-    kernel_for(dense.op)(dense, pointers);
+    compute(dense);
   } else if (script.compute) {
-    kernel_for(plan.op.op)(plan.op, pointers);
+    try {
+      compute(plan.op);
+    } catch (const Fault&) {
+      if (script.scribble.contains(plan.op.op)) scribble(plan.op, pointers);
+      throw;
+    }
   }
   if (script.wrong.contains(plan.op.op)) spoil(plan.op, pointers);
   for (size_t i = plan.op.input_count; i < operands.size(); ++i)
@@ -245,8 +284,13 @@ void run_op(Device& device, Plan& plan, const std::vector<Operand>& operands) {
 // Its steps run one after another, so they share the launch's workspace.
 void run_graph(Device& device, Plan& plan, const std::vector<Operand>& bindings,
                const Operand& workspace) {
+  Instance& instance = *device.instance;
+  if (is_bad(instance, Bad::stale_graph) && plan.runs > 1) return;
   for (auto& step : plan.steps) {
     Item item = step.item;
+    if (is_bad(instance, Bad::graph_in_place) && item.plan != nullptr &&
+        item.plan->alias_of.back() >= 0)
+      continue;
     item.workspace = workspace;
     for (size_t i = 0; i < step.bindings.size(); ++i)
       if (step.bindings[i] >= 0) {
@@ -290,15 +334,17 @@ Operand workspace_of(Device& device, const Plan& plan, const anyhal_call& call) 
 
 }  // namespace
 
-void run_plan(Device& device, Plan& plan, const std::vector<Operand>& operands,
-              const Operand& workspace) {
+void run_plan(Device& device, Plan& plan, std::vector<Operand> operands, const Operand& workspace) {
   ++device.instance->executed;
   ++plan.runs;
+  bad_before_run(device, plan, operands, workspace);
+  if (plan.type == Plan::kOp && bad_skips(plan, operands)) return;
   if (plan.workspace != 0)  // whoever shares it will notice
     std::memset(bytes_of(workspace), 0xff, plan.workspace);
   if (plan.type == Plan::kGraph) return run_graph(device, plan, operands, workspace);
   if (plan.type == Plan::kKernel) return run_kernel(operands);
   run_op(device, plan, operands);
+  bad_after_run(device, plan, operands);
 }
 
 std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& call) {
@@ -307,11 +353,14 @@ std::vector<Operand> operands_of(Device& device, Plan& plan, const anyhal_call& 
   if (plan.type == Plan::kGraph || plan.type == Plan::kKernel) {
     if (call.operand_count != plan.binding_count)
       violation(instance, "a graph or kernel was called with another number of bindings");
-  } else if (call.operand_count != plan.op.tensors.size()) {
+  } else if (call.operand_count != plan.op.tensors.size() && !is_bad(instance, Bad::any_count)) {
     violation(instance, "a plan was called with another number of operands");
   }
-  std::vector<Operand> operands(call.operand_count);
-  for (uint32_t i = 0; i < call.operand_count; ++i) {
+  const auto takes = static_cast<uint32_t>(plan.op.tensors.size());
+  const bool any = plan.type == Plan::kOp && is_bad(instance, Bad::any_count);
+  const uint32_t count = any ? takes : call.operand_count;  // reads on behind a short list
+  std::vector<Operand> operands(count);
+  for (uint32_t i = 0; i < count; ++i) {
     const anyhal_ref& ref = call.operands[i];
     const uint32_t flags = i < plan.descriptor_flags.size() ? plan.descriptor_flags[i] : 0;
     if ((flags & ANYHAL_TENSOR_INLINE) != 0) {
@@ -357,8 +406,8 @@ anyhal_status op_prepare(anyhal_device* handle, const anyhal_op_desc* desc, anyh
     anyhal_verdict verdict = {};
     std::string why;
     judge(device, *desc, verdict, why);
-    if (verdict.support == ANYHAL_SUPPORT_NO)
-      throw Fault{ANYHAL_STATUS_UNSUPPORTED, static_cast<anyhal_reason>(verdict.reason), why};
+    bad_prepare(*device.instance, lock);
+    if (verdict.support == ANYHAL_SUPPORT_NO) refuse(*device.instance, *desc, verdict, why);
     refuse_if_scripted(device.instance->script, *desc);
     take_time(device.instance->script, *desc, lock);
     Plan* plan = make_plan(device, *desc);
@@ -379,6 +428,15 @@ anyhal_status op_enqueue(anyhal_queue* handle, anyhal_plan* plan_handle, const a
     item.tag = call->tag;
     item.operands = operands_of(device, plan, *call);
     item.workspace = workspace_of(device, plan, *call);
+    if (is_bad(*device.instance, Bad::hiccup) && device.instance->calls[6] % 3 != 0)
+      throw Fault{ANYHAL_STATUS_OUT_OF_MEMORY, ANYHAL_REASON_NONE, "not now"};
+    if (is_bad(*device.instance, Bad::plan_scratch)) {
+      plan.before = item.operands;
+      lock.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      lock.lock();
+      item.operands = plan.before;
+    }
     if (handle == nullptr) {
       if (script.async) violation(*device.instance, "op_enqueue without a queue");
       if (script.delay_ns != 0) {
@@ -391,7 +449,9 @@ anyhal_status op_enqueue(anyhal_queue* handle, anyhal_plan* plan_handle, const a
     const uint64_t number = device.instance->calls[6];
     if (script.late_oom.contains(number)) item.fails = ANYHAL_STATUS_OUT_OF_MEMORY;
     if (script.late_failure.contains(number)) item.fails = ANYHAL_STATUS_EXECUTION_FAILED;
-    enqueue(*reinterpret_cast<Queue*>(handle), std::move(item));
+    auto* queue = reinterpret_cast<Queue*>(handle);
+    enqueue(bad_queue(*queue), std::move(item));
+    if (is_bad(*device.instance, Bad::blocking)) run_now(*queue);
   });
 }
 

@@ -21,9 +21,12 @@ int64_t now_ns() {
 
 namespace {
 
+constexpr int64_t kTurn = 100000;  // a poll does at least so much of what is due
+
 // Each object that a queued call names counts it, so that an early release is noticed.
 void count_uses(const Item& item, int64_t change) {
   if (item.plan != nullptr) item.plan->pending += change;
+  if (item.source != nullptr) item.source->waiters += change;
   for (const auto& operand : item.operands)
     if (operand.block != nullptr) operand.block->pending += change;
   if (item.workspace.block != nullptr) item.workspace.block->pending += change;
@@ -43,8 +46,9 @@ void copy_region(const Region& region) {
 
 void fill_region(const Item& item) {
   uint8_t* to = bytes_of(item.regions[0].destination);
+  const void* pattern = item.pattern_from != nullptr ? item.pattern_from : item.pattern;
   for (uint64_t i = 0; i < item.regions[0].bytes; i += item.pattern_bytes)
-    std::memcpy(to + i, item.pattern, item.pattern_bytes);
+    std::memcpy(to + i, pattern, item.pattern_bytes);
 }
 
 // Accepted work that found no memory: what it would have updated in place is gone.
@@ -91,15 +95,17 @@ bool due(const Queue& queue, int64_t now) {
          queue.items.front().done_ns <= now;
 }
 
-// Runs what is submitted and due. Other queues are only touched where this one waits for them.
-void drive(Queue& queue, int64_t now) {
-  while (due(queue, now)) {
+// Runs what is submitted and due, until `end` has passed or `enough` is reached. Other queues are
+// only touched where this one waits for them, and so far as it does.
+void drive(Queue& queue, int64_t now, int64_t end, uint64_t enough = UINT64_MAX) {
+  for (bool first = true; due(queue, now) && (first || now_ns() < end); first = false) {
+    if (queue.completed >= enough) return;
     Item& head = queue.items.front();
     if (head.type == Item::kWait && head.source->completed < head.value &&
         head.source->status == ANYHAL_STATUS_OK) {
       Queue& source = *head.source;
       const uint64_t value = head.value;
-      drive(source, now);
+      drive(source, now, end, value);
       if (source.completed < value && source.status == ANYHAL_STATUS_OK) return;
       continue;  // the source may wait for this queue and have driven it: look at its head anew
     }
@@ -151,6 +157,14 @@ void require_live_queue(Queue& queue) {
                 "the queue is dead: " + queue.failure};
 }
 
+// The last signal up to a value.
+uint64_t signal_before(const Queue& queue, uint64_t value) {
+  uint64_t found = queue.completed;
+  for (const Item& item : queue.items)
+    if (item.type == Item::kSignal && item.value <= value) found = item.value;
+  return found;
+}
+
 void report(const Queue& queue, anyhal_queue_state* state) {
   if (state == nullptr) return;
   anyhal_queue_state result = {};
@@ -166,11 +180,12 @@ void report(const Queue& queue, anyhal_queue_state* state) {
 // Waits without holding the lock; other calls on the device go on meanwhile.
 void wait_for(Queue& queue, uint64_t value, uint64_t limit_ns, std::unique_lock<std::mutex>& lock) {
   const int64_t start = now_ns();
-  const int64_t end = limit_ns > static_cast<uint64_t>(kForever - start)
+  const bool no_limit = is_bad(*queue.device->instance, Bad::no_limit);
+  const int64_t end = no_limit || limit_ns > static_cast<uint64_t>(kForever - start)
                           ? kForever
                           : start + static_cast<int64_t>(limit_ns);
   while (true) {
-    drive(queue, now_ns());
+    drive(queue, now_ns(), std::max(end, start + kTurn));
     if (queue.completed >= value) return;
     if (queue.status != ANYHAL_STATUS_OK)
       throw Fault{queue.status, ANYHAL_REASON_NONE, queue.failure};
@@ -202,6 +217,11 @@ void check_depth(Queue& queue) {
 
 void write_pack(Plan& plan, const std::vector<Operand>& operands);
 
+void run_now(Queue& queue) {
+  submit_all(queue);
+  drive(queue, now_ns(), kForever);
+}
+
 void enqueue(Queue& queue, Item item) {
   require_live_queue(queue);
   if (item.type == Item::kRun) check_depth(queue);
@@ -232,9 +252,10 @@ void execute(Device& device, Item& item) {
   const bool profiled = std::any_of(device.queues.begin(), device.queues.end(), [](const Queue* q) {
     return (q->flags & ANYHAL_QUEUE_PROFILED) != 0;
   });
+  const uint64_t unit = is_bad(*device.instance, Bad::span_us) ? 1000 : 1;
   if (profiled && item.type == Item::kRun && ANYHAL_HAS(services, anyhal_services, span))
-    services->span(services->context, item.tag, static_cast<uint64_t>(begin),
-                   static_cast<uint64_t>(now_ns()), 1);
+    services->span(services->context, item.tag, static_cast<uint64_t>(begin) / unit,
+                   static_cast<uint64_t>(now_ns()) / unit, 1);
 }
 
 namespace slots {
@@ -268,6 +289,7 @@ anyhal_status queue_signal(anyhal_queue* handle, uint64_t value, anyhal_error* e
     queue.items.push_back(std::move(item));
     queue.signalled = value;
     submit_all(queue);
+    if (is_bad(*queue.device->instance, Bad::signal_waits)) run_now(queue);
   });
 }
 
@@ -288,6 +310,10 @@ anyhal_status queue_wait(anyhal_queue* handle, anyhal_queue* source_handle, uint
     item.type = Item::kWait;
     item.source = &source;
     item.value = value;
+    const Script& script = queue.device->instance->script;
+    if (script.is(Bad::no_wait)) return;
+    if (script.is(Bad::early_value)) item.value = signal_before(source, value);
+    count_uses(item, 1);
     queue.items.push_back(std::move(item));
   });
 }
@@ -301,10 +327,20 @@ anyhal_status host_wait(anyhal_queue* handle, uint64_t value, uint64_t limit_ns,
         if (value > queue.signalled && queue.status == ANYHAL_STATUS_OK)
           violation(*queue.device->instance,
                     "host_wait for value " + std::to_string(value) + ", which was not signalled");
+        if (is_bad(*queue.device->instance, Bad::early_done) && limit_ns == 0) return;
         wait_for(queue, value, limit_ns, lock);
       });
   std::lock_guard lock(queue.device->instance->mutex);
   report(queue, state);
+  const Script& script = queue.device->instance->script;
+  if (state != nullptr && status == ANYHAL_STATUS_OK) {
+    if (script.is(Bad::falls)) state->completed = value;
+    if (script.is(Bad::early_done) && limit_ns == 0) state->completed = queue.signalled;
+  }
+  if (script.is(Bad::failure_forgotten) && queue.status != ANYHAL_STATUS_OK) {
+    queue.status = ANYHAL_STATUS_OK;
+    queue.completed = queue.signalled;
+  }
   return status;
 }
 
@@ -325,6 +361,7 @@ anyhal_status queue_notify(anyhal_queue* handle, uint64_t value, anyhal_notify_f
         }
       });
   if (status == ANYHAL_STATUS_OK) fn(argument, reached);
+  if (is_bad(*queue.device->instance, Bad::notice_twice)) fn(argument, reached);
   return status;
 }
 
@@ -332,9 +369,8 @@ anyhal_status queue_native(anyhal_queue* handle, anyhal_native_fn callback, void
                            const anyhal_native_operand* operands, uint32_t operand_count,
                            anyhal_error* error) {
   if (handle != nullptr || operand_count == 0)
-    return fail({ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE,
-                 "native work needs mode=sync and an operand"},
-                error);
+    return fail(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE,
+                "native work needs mode=sync and an operand", error);
   Device& device = *reinterpret_cast<Block*>(operands[0].ref.memory)->device;
   std::vector<uint64_t> addresses;
   const anyhal_status status = guarded(*device.instance, &device, 22, error, [&](auto&) {

@@ -52,6 +52,12 @@ constexpr const char* kOps[] = {"?",
                                 "clip"};
 static_assert(std::size(kOps) == kOpCount + 1);
 
+constexpr const char* kBad[] = {
+#define ANYHAL_FAKE_NAME(name) #name,
+    ANYHAL_FAKE_BAD(ANYHAL_FAKE_NAME)
+#undef ANYHAL_FAKE_NAME
+};
+
 // Ops whose ids do not follow those above.
 struct NamedOp {
   uint32_t op;
@@ -388,8 +394,24 @@ const std::map<std::string_view, Setter>& keys() {
       {"capture_unsafe", ops_into(&Script::unsafe)},
       {"pack", ops_into(&Script::pack)},
       {"lie", ops_into(&Script::lie)},
+      {"hide", ops_into(&Script::hidden)},
+      {"boast", ops_into(&Script::boast)},
+      {"moody", ops_into(&Script::moody)},
+      {"other_reason", ops_into(&Script::other_reason)},
+      {"mistake", ops_into(&Script::mistake)},
+      {"scribble", ops_into(&Script::scribble)},
+      {"ignore_strides", ops_into(&Script::ignore_strides)},
+      {"any_numerics", ops_into(&Script::any_numerics)},
+      {"rows", choice(&Script::fickle, "stable", "fickle")},
+      {"forget",
+       [](Script& s, const std::string& v, const std::string& p) { s.forget = number(v, p); }},
       {"late_oom", calls_into(&Script::late_oom)},
       {"late_failure", calls_into(&Script::late_failure)},
+      {"bad",
+       [](Script& s, const std::string& v, const std::string& p) {
+         for (const auto& name : split(v, ','))
+           s.bad.set(index_of(std::begin(kBad), std::end(kBad), name, p, "bad behaviour"));
+       }},
       {"note", [](Script& s, const std::string& v, const std::string&) { s.note = v; }},
       {"delay",
        [](Script& s, const std::string& v, const std::string& p) { s.delay_ns = duration(v, p); }},

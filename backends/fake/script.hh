@@ -3,6 +3,7 @@
 #ifndef ANYHAL_BACKENDS_FAKE_SCRIPT_HH_
 #define ANYHAL_BACKENDS_FAKE_SCRIPT_HH_
 
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "anyhal/backend.h"
 #include "anyhal/ops.h"
+#include "bad.hh"
 
 namespace hal::fake {
 
@@ -65,10 +67,18 @@ struct Script {
   std::map<uint32_t, anyhal_reason> refuse_prepare;   // op_query does not know, op_prepare refuses
   std::set<uint32_t> lie;                             // op_query says yes, op_prepare refuses
   std::set<uint32_t> wrong, hang, dense, unsafe, pack;  // ops with that property
+  // Lies of other kinds, and refusals that are not clean; see the README.
+  std::set<uint32_t> hidden, boast, moody, other_reason, mistake, scribble, ignore_strides;
+  std::set<uint32_t> any_numerics;
+  bool fickle = false;
+  uint64_t forget = 0;  // bytes that each refusal leaves behind
   std::vector<Failure> failures;
   std::set<uint64_t> late_oom, late_failure;  // numbers of op_enqueue calls
   std::set<uint32_t> absent;                  // slots
   std::string note;
+  std::bitset<static_cast<size_t>(Bad::count)> bad;
+
+  bool is(Bad one) const { return bad[static_cast<size_t>(one)]; }
 };
 
 // Reads a script; throws Fault(INVALID_ARGUMENT) with the part that makes no sense.

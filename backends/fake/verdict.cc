@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device.hh"
+#include "form.hh"
 
 namespace hal::fake {
 namespace {
@@ -39,6 +40,10 @@ Refusal operand_refusal(const Script& script, const DeviceScript& device,
                         const anyhal_op_desc& desc, uint32_t i) {
   const anyhal_tensor_desc& tensor = desc.operands[i];
   const auto at = static_cast<int32_t>(i);
+  constexpr uint32_t known =
+      ANYHAL_TENSOR_CONSTANT | ANYHAL_TENSOR_INLINE | ANYHAL_TENSOR_ABSENT | ANYHAL_TENSOR_BINDING;
+  if ((tensor.flags & ~known) != 0 && !script.is(Bad::takes_unknown))
+    return {ANYHAL_REASON_ATTRIBUTE, at};
   if ((tensor.flags & ANYHAL_TENSOR_ABSENT) != 0) return {};
   if (!script.dtypes.contains(tensor.dtype)) return {ANYHAL_REASON_DTYPE, at};
   if (!takes(desc.op, i, tensor.dtype)) return {ANYHAL_REASON_DTYPE, at};
@@ -57,9 +62,16 @@ Refusal refusal(const Script& script, const DeviceScript& device, const anyhal_o
   if (!script.ops.contains(desc.op)) return {ANYHAL_REASON_OP, -1};
   if (const auto asked = script.refuse.find(desc.op); asked != script.refuse.end())
     return {asked->second, 0};
-  if (desc.flags != 0) return {ANYHAL_REASON_ATTRIBUTE, -1};
-  for (uint32_t word : desc.numerics)
-    if (word != 0) return {ANYHAL_REASON_NUMERICS, -1};
+  if (desc.flags != 0 && !script.is(Bad::takes_unknown)) return {ANYHAL_REASON_ATTRIBUTE, -1};
+  for (uint32_t i = 0; i < 6; ++i)
+    if (desc.numerics[i] != 0 && !script.any_numerics.contains(desc.op) &&
+        !(script.is(Bad::batch_lie) && i == ANYHAL_NUMERICS_DETERMINISM))
+      return {ANYHAL_REASON_NUMERICS, -1};
+  if (const sdk::Answer fits = form(desc); !fits.yes()) {
+    if (fits.status == ANYHAL_STATUS_INVALID_ARGUMENT)
+      throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE, fits.why};
+    return {static_cast<anyhal_reason>(fits.reason), fits.operand};
+  }
   if (const auto asked = script.refuse_in_place.find(desc.op);
       asked != script.refuse_in_place.end())
     for (uint32_t i = desc.input_count; i < desc.operand_count; ++i)
@@ -68,7 +80,8 @@ Refusal refusal(const Script& script, const DeviceScript& device, const anyhal_o
     if (const Refusal found = operand_refusal(script, device, desc, i);
         found.reason != ANYHAL_REASON_NONE)
       return found;
-  if (desc.workspace_limit != 0 && script.workspace > desc.workspace_limit)
+  if (!script.is(Bad::over_limit) && desc.workspace_limit != 0 &&
+      script.workspace > desc.workspace_limit)
     return {ANYHAL_REASON_WORKSPACE, -1};
   return {};
 }
@@ -89,11 +102,15 @@ void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& ver
            std::string& why) {
   const Script& script = device.instance->script;
   const DeviceScript& claims = script.devices[device.number];
-  const Refusal no = refusal(script, claims, desc);
+  Refusal no = refusal(script, claims, desc);
+  if (script.moody.contains(desc.op) && ++device.instance->moods % 2 == 0)
+    no = {ANYHAL_REASON_ARCHITECTURE, -1};
   verdict.reason_operand = no.operand;
   verdict.reason = no.reason;
   if (no.reason != ANYHAL_REASON_NONE) {
     verdict.support = ANYHAL_SUPPORT_NO;
+    if (script.mistake.contains(desc.op))
+      throw Fault{ANYHAL_STATUS_INVALID_ARGUMENT, ANYHAL_REASON_NONE, "the script calls it wrong"};
     why = "the script refuses it, reason " + std::to_string(no.reason) +
           (no.operand >= 0 ? ", operand " + std::to_string(no.operand) : "");
     return;
@@ -111,13 +128,15 @@ void judge(const Device& device, const anyhal_op_desc& desc, anyhal_verdict& ver
 std::vector<anyhal_capability> capabilities(const Script& script, const DeviceScript& device) {
   std::vector<anyhal_capability> rows;
   for (uint32_t op : script.ops) {
-    if (script.refuse.contains(op)) continue;
+    if (script.hidden.contains(op)) continue;
+    if (script.refuse.contains(op) && !script.boast.contains(op)) continue;
     anyhal_capability row = {};
     row.op = op;
     if (!script.dense.contains(op)) row.flags |= ANYHAL_CAPABILITY_STRIDED;
     if (!script.unsafe.contains(op)) row.flags |= ANYHAL_CAPABILITY_CAPTURE_SAFE;
     for (uint32_t dtype : script.dtypes)
-      if (takes(op, op == ANYHAL_OP_WHERE ? 1 : 0, dtype))
+      if (!(script.is(Bad::undeclared) && dtype == ANYHAL_DTYPE_F64) && has_dtype(op, dtype) &&
+          takes(op, op == ANYHAL_OP_WHERE ? 1 : 0, dtype))
         row.dtypes[dtype / 64] |= 1ull << (dtype % 64);
     row.rank_max = device.rank_max;
     rows.push_back(row);

@@ -1,7 +1,11 @@
 // OpenCL devices: the entry, the table of slots, devices and what ends objects.
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
 
 #include "objects.h"
 
@@ -49,6 +53,16 @@ void close_device(Device* device, bool abandon) {
   delete device;
 }
 
+// Of this process; 0 where the system does not tell.
+size_t thread_count() {
+  std::error_code error;
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& one :
+       std::filesystem::directory_iterator("/proc/self/task", error))
+    ++count;
+  return count;
+}
+
 anyhal_status device_open(anyhal_self* self, uint64_t device_id, const anyhal_setting*, uint32_t,
                           anyhal_device** out_device, uint64_t* out_address_block,
                           anyhal_error* error) {
@@ -57,6 +71,10 @@ anyhal_status device_open(anyhal_self* self, uint64_t device_id, const anyhal_se
       throw Failure(ANYHAL_STATUS_NOT_FOUND, 0, "there is no device %llu; list devices first",
                     static_cast<unsigned long long>(device_id));
     const Found& facts = *self->found[device_id];
+    if (self->threads_to_list && self->listed_in != getpid())
+      throw Failure(ANYHAL_STATUS_DEVICE_LOST, 0,
+                    "an OpenCL driver had started threads when this process was forked, and would "
+                    "wait for them here; load anyhal after the fork");
     if (!facts.refusal.empty())
       throw Failure(ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_DRIVER, "%s", facts.refusal.c_str());
     auto device = std::make_unique<Device>();
@@ -243,7 +261,12 @@ extern "C" ANYHAL_EXPORT anyhal_status anyhal_backend_main(const anyhal_hello* h
     auto self = std::make_unique<anyhal_self>();
     self->services = hello->services;
     self->out_of_order = std::string(setting_of(*hello, "out_of_order", "0")) == "1";
+    const size_t threads = thread_count();
     find_devices(*self, setting_of(*hello, "opencl_library", "libOpenCL.so.1"));
+    self->listed_in = getpid();
+    static std::atomic<bool> started{false};  // by the drivers of any instance
+    if (thread_count() > threads) started = true;
+    self->threads_to_list = started;
     reply->flags = 0;
     reply->table = &kTable;
     reply->self = self.release();

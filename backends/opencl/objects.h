@@ -51,6 +51,8 @@ struct anyhal_self {
   std::vector<std::string> missing;  // platforms without a device, drivers that cannot be opened
   std::vector<std::unique_ptr<hal::opencl::Found>> found;
   bool out_of_order = false;
+  int listed_in = 0;             // the process that listed
+  bool threads_to_list = false;  // drivers started threads for that; a forked process has none
 };
 
 struct anyhal_device {

@@ -2,17 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rows.h"
 
+#include "anyhal/sdk/core_ops.hpp"
 #include "view.h"
 
 namespace hal::pjrt {
 namespace {
 
+using sdk::all;
 using sdk::Answer;
+using sdk::choice_in;
+using sdk::dtype_in;
+using sdk::dtypes_equal;
 using sdk::no;
 using sdk::operand;
 
 // Plugins end the process over sizes whose product overflows.
 constexpr int64_t kElementsMax = int64_t{1} << 47;
+constexpr sdk::Dtypes kBytes = sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 
 Answer place_fits(const anyhal_op_desc& desc, uint32_t i) {
   const anyhal_tensor_desc& t = operand(desc, i);
@@ -80,13 +86,19 @@ Answer cast_row(const anyhal_op_desc& desc) {
 
 Answer unary_row(const anyhal_op_desc& desc) {
   if (Answer answer = elementwise(desc, 1); !answer.yes()) return answer;
-  return unary_fits(desc);
+  const int32_t fn = sdk::attributes<anyhal_attrs_unary>(desc).fn;
+  return all({choice_in(fn, ANYHAL_UNARY_FN_SOFTPLUS), dtype_in(desc, 0, sdk::unary_inputs(fn)),
+              sdk::is_predicate(fn) ? dtype_in(desc, 1, sdk::kBool) : dtypes_equal(desc, 1, 0),
+              unary_fits(desc)});
 }
 
 Answer binary_row(const anyhal_op_desc& desc) {
   if (Answer answer = elementwise(desc, 2); !answer.yes()) return answer;
-  if (operand(desc, 0).dtype != operand(desc, 1).dtype) return sdk::invalid("the dtypes differ");
-  return binary_fits(desc);
+  const int32_t fn = sdk::attributes<anyhal_attrs_binary>(desc).fn;
+  return all({choice_in(fn, ANYHAL_BINARY_FN_HYPOT), dtype_in(desc, 0, sdk::binary_inputs(fn)),
+              dtypes_equal(desc, 1, 0),
+              sdk::is_comparison(fn) ? dtype_in(desc, 2, sdk::kBool) : dtypes_equal(desc, 2, 0),
+              binary_fits(desc)});
 }
 
 Answer where_fits(const anyhal_op_desc& desc) {
@@ -113,7 +125,14 @@ Answer reduce_fits(const anyhal_op_desc& desc) {
     return no(ANYHAL_REASON_DTYPE, "a mean is floating", 0);
   if ((x.dtype == ANYHAL_DTYPE_BOOL) != (attrs.fn >= ANYHAL_REDUCE_FN_ANY))
     return no(ANYHAL_REASON_DTYPE, "any and all take bool, and nothing else does", 0);
-  return places_fit(desc);
+  const bool widens = sdk::kInts.has(x.dtype) &&
+                      (attrs.fn == ANYHAL_REDUCE_FN_SUM || attrs.fn == ANYHAL_REDUCE_FN_PROD);
+  return all({widens ? dtype_in(desc, 1, sdk::kInts) : dtypes_equal(desc, 1, 0), places_fit(desc)});
+}
+
+sdk::Dtypes products_of(uint32_t dtype) {
+  if (kBytes.has(dtype)) return sdk::dtypes(ANYHAL_DTYPE_I32);
+  return sdk::kHalves.has(dtype) ? sdk::dtypes(dtype, ANYHAL_DTYPE_F32) : sdk::dtypes(dtype);
 }
 
 Answer matmul_fits(const anyhal_op_desc& desc) {
@@ -127,7 +146,7 @@ Answer matmul_fits(const anyhal_op_desc& desc) {
   if (sdk::dim(a, -1) != sdk::dim(b, -2) || sdk::dim(a, -2) != sdk::dim(out, -2) ||
       sdk::dim(b, -1) != sdk::dim(out, -1))
     return sdk::invalid("the sizes are not M x K, K x N and M x N");
-  return places_fit(desc);
+  return all({dtype_in(desc, 2, products_of(a.dtype)), places_fit(desc)});
 }
 
 Answer positions_fit(const anyhal_op_desc& desc, int32_t axis, uint32_t indexed, uint32_t list,
@@ -145,19 +164,21 @@ Answer positions_fit(const anyhal_op_desc& desc, int32_t axis, uint32_t indexed,
 
 Answer gather_fits(const anyhal_op_desc& desc) {
   if (!counts(desc, 2)) return sdk::invalid("the number of operands is wrong");
-  return positions_fit(desc, sdk::attributes<anyhal_attrs_gather>(desc).axis, 0, 1, 2);
+  const int32_t axis = sdk::attributes<anyhal_attrs_gather>(desc).axis;
+  return all({dtypes_equal(desc, 2, 0), positions_fit(desc, axis, 0, 1, 2)});
 }
 
 Answer scatter_fits(const anyhal_op_desc& desc) {
   if (!counts(desc, 3) || !sdk::same_dims(operand(desc, 0), operand(desc, 3)))
     return sdk::invalid("the operands are a target, positions, updates and an output");
-  return positions_fit(desc, sdk::attributes<anyhal_attrs_scatter_add>(desc).axis, 0, 1, 2);
+  const int32_t axis = sdk::attributes<anyhal_attrs_scatter_add>(desc).axis;
+  return all(
+      {dtypes_equal(desc, 2, 0), dtypes_equal(desc, 3, 0), positions_fit(desc, axis, 0, 1, 2)});
 }
 
 constexpr sdk::Condition kNone = sdk::no_attributes;
 template <class T>
 constexpr sdk::Condition kHas = sdk::known_attributes<T>;
-constexpr sdk::Dtypes kBytes = sdk::dtypes(ANYHAL_DTYPE_I8, ANYHAL_DTYPE_U8);
 
 // op, name, main operand, its dtypes, attributes, what else must hold; no kernel: see kLowerings.
 const sdk::Row kRows[] = {

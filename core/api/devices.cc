@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
 #include <set>
 #include <tuple>
 
@@ -105,10 +106,14 @@ void number(std::vector<ListedDevice>& listed) {
 void add_devices(ApiBackend& b) {
   std::vector<ListedDevice> listed = b.instance->list_devices();
   number(listed);
+  std::string weaker;  // a backend is what it is on its least vouched device
   for (uint32_t i = 0; i < listed.size(); ++i) {
     auto* d = new ApiDevice;
     d->backend = &b, d->index = i, d->listed = std::move(listed[i]);
     d->name = b.row.name + ":" + std::to_string(i);
+    const anyhal_device_info& info = d->listed.info;
+    const std::string on_it = state_on(b.row, info.arch, info.driver, std::time(nullptr));
+    if (on_it != b.row.state) weaker = on_it;
     d->address = address_of(d->listed.info);
     d->identity = uuid_of(d->listed.info);
     if (d->identity.empty()) d->identity = d->address;
@@ -118,6 +123,7 @@ void add_devices(ApiBackend& b) {
     state().devices.store(d);
     b.devices.push_back(d);
   }
+  if (!weaker.empty()) b.row.state = weaker;
 }
 
 // Loads a backend once; its failure is kept and costs only itself.
@@ -246,6 +252,13 @@ ApiDevice* first_usable(const std::string& name, std::string& why, std::optional
   return nullptr;
 }
 
+// That something else was taken than what was asked for first is told once, as in Python.
+void tell_passed_over(const char* names, const std::string& taken, const std::string& why) {
+  static auto* told = new std::set<std::string>;  // under the state's lock
+  const std::string text = taken + " was selected from '" + names + "': " + why;
+  if (told->insert(text).second) warn(text);
+}
+
 }  // namespace
 
 Device& ApiDevice::opened() {
@@ -320,18 +333,22 @@ ApiDevice& find_device(const char* names) {
         backends.begin(), backends.end(),
         [](const ApiBackend* a, const ApiBackend* b) { return a->row.rank > b->row.rank; });
     std::vector<ApiDevice*> all;
+    std::string passed;
     int32_t enough = INT32_MIN;
     for (ApiBackend* b : backends) {
       if (b->row.rank < enough) break;
       load(*b);
       for (ApiDevice* d : b->devices) {
-        if (!not_eligible(*d).empty()) continue;
+        if (const std::string why = not_eligible(*d); !why.empty()) {
+          passed += "; " + d->name + ": " + why;
+          continue;
+        }
         all.push_back(d);
         enough = std::max(enough, rank_of(*d));
       }
     }
     if (all.empty()) {
-      std::string text = "no device may be chosen without being named";
+      std::string text = "no device may be chosen without being named" + passed;
       for (const std::string& one : refusals()) text += "; " + one;
       throw Error(ANYHAL_STATUS_NOT_FOUND, text + "; the registry is " + state().path);
     }
@@ -346,7 +363,10 @@ ApiDevice& find_device(const char* names) {
   std::optional<Error> refused;
   for (const std::string& part : parts) {
     std::string why;
-    if (ApiDevice* d = first_usable(part, why, refused)) return *d;
+    if (ApiDevice* d = first_usable(part, why, refused)) {
+      if (!passed.empty()) tell_passed_over(names, d->name, passed);
+      return *d;
+    }
     passed += (passed.empty() ? "" : "; ") + why;
   }
   throw Error(refused ? refused->status : ANYHAL_STATUS_NOT_FOUND,

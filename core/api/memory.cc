@@ -402,10 +402,16 @@ hal_status hal_free(hal_buffer* buffer, hal_error* error) {
 
 hal_status hal_buffer_freeze(hal_buffer* buffer, hal_error* error) {
   return at_edge(error, [&] {
-    hold_of<Buffer>(buffer, Kind::kBuffer, "buffer", [](Slot& slot) {
-      slot.as<Buffer>()->constant = true;
+    const Held<Buffer> held = hold_of<Buffer>(buffer, Kind::kBuffer, "buffer", [](Slot& slot) {
+      auto& b = *slot.as<Buffer>();
+      if (b.captured) return;
+      b.constant = true;
       slot.flags = OperandWord::kFrozen;
     });
+    if (!held->constant)
+      invalid("freezing a buffer on " + held->device->name +
+                  ": a graph is being captured that writes it; end it and launch it first",
+              HAL_REASON_CAPTURE);
   });
 }
 

@@ -53,12 +53,18 @@ std::vector<std::string> split(std::string_view text, const Line& line) {
   }
 }
 
-int32_t number(const std::string& text, const Line& line) {
-  int32_t value = 0;
+template <class Int>
+Int number(const std::string& text, const Line& line) {
+  Int value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size())
-    line.refuse("'" + text + "' is not a whole number of 32 bits");
+    line.refuse("'" + text + "' is not a whole number of " + std::to_string(8 * sizeof(Int)) +
+                " bits");
   return value;
+}
+
+bool is_state(const std::string& text) {
+  return std::find(std::begin(kStates), std::end(kStates), text) != std::end(kStates);
 }
 
 bool is_name(const std::string& s) {
@@ -103,12 +109,10 @@ Registered read_backend(const std::vector<std::string>& f, const Line& line) {
   Registered b;
   b.name = f[1], b.abi = f[2], b.state = f[3], b.sha256 = f[6], b.path = f[7];
   if (!is_name(b.name)) line.refuse("'" + b.name + "' is not a backend's name");
-  const auto is_state = [&](const char* state) { return b.state == state; };
-  if (std::none_of(std::begin(kStates), std::end(kStates), is_state))
-    line.refuse("'" + b.state + "' is not a state");
+  if (!is_state(b.state)) line.refuse("'" + b.state + "' is not a state");
   if (f[4] != "yes" && f[4] != "no") line.refuse("'" + f[4] + "' is neither yes nor no");
   b.allowed = f[4] == "yes";
-  b.rank = number(f[5], line);
+  b.rank = number<int32_t>(f[5], line);
   if (!is_hash(b.sha256)) line.refuse("'" + b.sha256 + "' is not a sha256 in lower-case hex");
   if (b.path.empty() || b.path[0] != '/') line.refuse("'" + b.path + "' is not an absolute path");
   return b;
@@ -128,6 +132,12 @@ void read_fact(const std::vector<std::string>& f, bool open, std::vector<Registe
   if (open && f[0] == "x-first" && f.size() > 1 && !found.empty()) {
     if (f[1][0] != '/') line.refuse("'" + f[1] + "' is not an absolute path");
     found.back().first.push_back(f[1]);
+    return;
+  }
+  if (open && f[0] == "certified" && !found.empty()) {
+    need_fields(f, 5, open, line);
+    if (!is_state(f[2])) line.refuse("'" + f[2] + "' is not a state");
+    found.back().certified.push_back({number<int64_t>(f[1], line), f[2], f[3], f[4], f[5]});
     return;
   }
   const bool setting = f[0] == "setting", cell = open && f[0] == "quarantine";
@@ -150,6 +160,18 @@ void read_fact(const std::vector<std::string>& f, bool open, std::vector<Registe
 
 }  // namespace
 
+std::string state_on(const Registered& row, const std::string& arch, const std::string& driver,
+                     int64_t now) {
+  if (row.certified.empty() || row.state != kStates[0]) return row.state;
+  for (const Certified& c : row.certified) {
+    const bool tested = driver == c.least || driver == c.most ||
+                        (strverscmp(c.least.c_str(), driver.c_str()) < 0 &&
+                         strverscmp(driver.c_str(), c.most.c_str()) < 0);
+    if (now < c.until && arch == c.arch && tested) return row.state;
+  }
+  return row.certified[0].otherwise;
+}
+
 std::vector<Registered> parse_registry(const std::string& text, const std::string& where) {
   std::vector<Registered> found;
   std::string form;
@@ -168,12 +190,12 @@ std::vector<Registered> parse_registry(const std::string& text, const std::strin
     if (form.empty()) {
       if (f.size() != 2 || f[0] != "anyhal-registry") line.refuse("it is not a registry file");
       form = f[1];
-      if (form != "1" && form != "2")
-        line.refuse("its form is " + form + ", this library reads forms 1 and 2");
+      if (form != "1" && form != "2" && form != "3")
+        line.refuse("its form is " + form + ", this library reads forms 1 to 3");
     } else if (ended) {
       line.refuse("something follows the end");
     } else if (f[0] == "end") {
-      if (f.size() != 2 || number(f[1], line) != int32_t(found.size()))
+      if (f.size() != 2 || number<int32_t>(f[1], line) != int32_t(found.size()))
         line.refuse("the end does not count " + std::to_string(found.size()) + " backends");
       ended = true;
     } else {

@@ -20,6 +20,12 @@ struct WrongCell {
   std::string arch, op, dtype, why;
 };
 
+// Where and how long a certificate holds; elsewhere the backend's state is another.
+struct Certified {
+  int64_t until = 0;                         // seconds since 1970
+  std::string otherwise, arch, least, most;  // drivers: the oldest and the newest one
+};
+
 struct Registered {
   std::string name, abi, state, sha256, path;
   bool allowed = false;  // may be chosen unnamed though uncertified
@@ -27,7 +33,12 @@ struct Registered {
   std::vector<std::pair<std::string, std::string>> settings;
   std::vector<std::string> first;  // libraries of its vendor to open before it
   std::vector<WrongCell> quarantined;
+  std::vector<Certified> certified;
 };
+
+// The state on a device with that driver at that time. Twin of `standing` in runtime/certified.py.
+HAL_API std::string state_on(const Registered& row, const std::string& arch,
+                             const std::string& driver, int64_t now);
 
 // Throws InvalidArgument, reason REGISTRY, naming `where` and the line.
 HAL_API std::vector<Registered> parse_registry(const std::string& text, const std::string& where);

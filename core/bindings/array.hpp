@@ -63,5 +63,8 @@ int init_op_type(PyObject* module);
 
 // The one place where a core Error becomes a Python exception.
 void set_python_error(const Error& error) noexcept;
+// The user interrupted a backend's Python code on this thread: its error, next to come here, is
+// raised as that.
+extern thread_local bool t_interrupted;
 
 }  // namespace hal

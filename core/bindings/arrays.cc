@@ -12,6 +12,7 @@
 
 #include "core/bindings/array.hpp"
 #include "core/bindings/scope.hpp"
+#include "core/bindings/wait.hpp"
 #include "core/graph.hpp"
 
 namespace nb = nanobind;
@@ -121,6 +122,11 @@ nb::object import_host(Device& device, uint64_t address, uint64_t bytes, uint32_
 // dropped by the caller).
 nb::object as_constant(nb::handle h) {
   ArrayObject& a = array_of(h);
+  if (a.buffer->captured)
+    throw Error(ANYHAL_STATUS_INVALID_ARGUMENT,
+                "making a constant on " + a.device()->name +
+                    ": its values are computed by the graph that is being recorded; make it before",
+                ANYHAL_REASON_CAPTURE);
   if (!a.buffer->constant) freeze(*a.buffer);
   a.spec()->retain();
   a.buffer->retain();
@@ -137,7 +143,7 @@ uint64_t host_pointer(nb::handle h, bool for_write, bool fresh) {
   if (!fresh) require_readable(a);
   if (!device.synchronous) {
     nb::gil_scoped_release nogil;
-    wait_idle(*a.buffer, for_write);
+    wait_idle_interruptibly(*a.buffer, for_write);
   }
   return reinterpret_cast<uint64_t>(a.host());
 }
@@ -188,7 +194,7 @@ nb::bytes download(nb::handle h) {
   if (a.spec()->span_bytes == 0) {  // the call that made it may have failed all the same
     {
       nb::gil_scoped_release nogil;
-      wait_idle(*a.buffer, false);
+      wait_idle_interruptibly(*a.buffer, false);
     }
     return nb::bytes("", 0);
   }
@@ -199,9 +205,9 @@ nb::bytes download(nb::handle h) {
     nb::gil_scoped_release nogil;
     const Operand from{a.buffer->cell ? a.buffer->offset : a.data, a.buffer};
     copy_bytes(queue, {staging.buffer->offset, staging.buffer}, from, bytes);
-    queue.wait(queue.submitted);
+    wait_interruptibly(queue, queue.submitted);
     queue.require_good(queue.submitted);
-    wait_idle(*a.buffer, false);
+    wait_idle_interruptibly(*a.buffer, false);
     device.memory.collect_foreign();
   }
   const uint8_t* begin = staging.buffer->host;

@@ -1,9 +1,14 @@
 // The buffer protocol: memoryview and NumPy on arrays that lie in the host's memory.
 // SPDX-License-Identifier: Apache-2.0
+#include <nanobind/nanobind.h>
+
 #include <memory>
 
 #include "core/bindings/array.hpp"
+#include "core/bindings/wait.hpp"
 #include "core/queue.hpp"
+
+namespace nb = nanobind;
 
 namespace hal {
 namespace {
@@ -66,7 +71,7 @@ void settle(const ArrayObject& a) {
   if (a.device()->synchronous) return;
   PyThreadState* const state = PyEval_SaveThread();
   try {
-    wait_idle(*a.buffer, !a.buffer->constant);
+    wait_idle_interruptibly(*a.buffer, !a.buffer->constant);
   } catch (...) {
     PyEval_RestoreThread(state);
     throw;
@@ -88,6 +93,9 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     shape.reset(new Py_ssize_t[2 * kMaxRank]);
   } catch (const Error& error) {
     set_python_error(error);
+    return -1;
+  } catch (nb::python_error& interrupt) {
+    interrupt.restore();
     return -1;
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();

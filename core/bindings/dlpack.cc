@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "core/bindings/wait.hpp"
 #include "core/foreign.hpp"
 
 namespace nb = nanobind;
@@ -119,7 +120,7 @@ void put_in_order(const ArrayObject& a, int order, uint64_t stream) {
   if (order == kStream)
     order_stream(*a.buffer, stream);
   else
-    wait_idle(*a.buffer, true);
+    wait_idle_interruptibly(*a.buffer, true);
 }
 
 // `copied`: nobody else holds the array's memory.

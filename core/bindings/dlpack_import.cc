@@ -117,6 +117,7 @@ uint64_t address_of(const DLTensor& t) {
 // by whoever reads it.
 void require_reach(const DLTensor& t, int64_t count, int64_t bytes) {
   if (count == 0) return;
+  if (count > INT64_MAX / bytes) refuse("its byte count does not fit 63 bits; use smaller dims");
   __int128 low = reinterpret_cast<uint64_t>(t.data), step = bytes;
   low += t.byte_offset;
   __int128 high = low + bytes;
@@ -190,7 +191,7 @@ void require_place(const DLTensor& t, const Device& device, const ForeignPlace& 
            " cannot use in place; pass copy=True");
 }
 
-// An array of the device that shares the tensor's memory. Checks everything before the capsule
+// An array of the device that shares the tensor's memory. Checks the tensor before the capsule
 // counts as consumed.
 nb::object import_array(nb::handle capsule, Device& device) {
   device.require_alive();
@@ -203,19 +204,21 @@ nb::object import_array(nb::handle capsule, Device& device) {
   require_place(t, device, foreign_of(device));
   const Spec* spec = spec_of(t, device);
   const bool constant = tensor.read_only();
+  const uint64_t address = address_of(t);
+  // Before anything that may run Python, where another consumer could take the capsule too.
+  const Tensor::Taken taken = tensor.take();
   if (spec->size == 0) {
+    taken.end();
     nb::object out = nb::steal(empty_array(&device, spec, ANYHAL_PURPOSE_ACTIVATIONS));
     if (!out.is_valid()) throw nb::python_error();
     if (constant) {
       as_array(out.ptr())->buffer->constant = true;
       as_array(out.ptr())->word |= kConstantBit;
     }
-    tensor.take().end();
     return out;
   }
-  const uint64_t address = address_of(t);
   auto b = std::make_unique<Buffer>();
-  auto owner = std::make_unique<Owner>(Owner{{}, &device, 0});
+  auto owner = std::make_unique<Owner>(Owner{taken, &device, 0});
   b->device = &device, b->bytes = uint64_t(spec->span_bytes), b->constant = constant;
   if (device.address_block) {
     b->memory = device.address_block, b->offset = address;
@@ -226,6 +229,7 @@ nb::object import_array(nb::handle capsule, Device& device) {
       owner->block = import_block(device, address - b->offset, b->offset + b->bytes);
     } catch (...) {
       spec->release();
+      Owner::drop(owner.release());
       throw;
     }
     b->memory = owner->block;
@@ -233,7 +237,6 @@ nb::object import_array(nb::handle capsule, Device& device) {
     std::lock_guard guard(queue.lock);
     b->written = {&queue, queue.accept()};
   }
-  owner->tensor = tensor.take();
   b->deleter = Owner::drop, b->owner = owner.release();
   const uint64_t data = data_of(*b);
   PyObject* out = make_array(spec, b.release(), data);
@@ -250,6 +253,10 @@ void end_borrowed(PyObject* holder) {
 // A tensor in host memory for whoever copies it: address, dtype, shape, strides in elements, and
 // what keeps the memory.
 nb::object borrow_host(nb::handle capsule) {
+  auto empty = std::make_unique<Tensor::Taken>(Tensor::Taken{nullptr, nullptr});
+  nb::object holder = nb::steal(PyCapsule_New(empty.get(), nullptr, end_borrowed));
+  if (!holder.is_valid()) throw nb::python_error();
+  Tensor::Taken& held = *empty.release();  // the holder's
   Tensor tensor(capsule);
   const DLTensor& t = tensor.get();
   if (t.device.device_type != kDLCPU) refuse("it is not in host memory; move it there first");
@@ -258,6 +265,8 @@ nb::object borrow_host(nb::handle capsule) {
   const int64_t count = count_of(t);
   if (count && !t.data) refuse("its data is missing; the producer must give an address");
   require_reach(t, count, int64_t(block_of(dtype).bytes));
+  // Before anything that may run Python, where another consumer could take the capsule too.
+  held = tensor.take();
   nb::list dims, strides;
   int64_t step = 1;
   for (int i = t.ndim - 1; i >= 0; --i) {
@@ -266,13 +275,7 @@ nb::object borrow_host(nb::handle capsule) {
     strides.insert(0, t.strides && count && t.shape[i] > 1 ? t.strides[i] : step);
     if (count) step *= t.shape[i];
   }
-  auto taken = std::make_unique<Tensor::Taken>(Tensor::Taken{nullptr, nullptr});
-  nb::object holder = nb::steal(PyCapsule_New(taken.get(), nullptr, end_borrowed));
-  if (!holder.is_valid()) throw nb::python_error();
-  Tensor::Taken& held = *taken.release();  // the holder's; empty so far
-  nb::object out = nb::make_tuple(count ? address_of(t) : 0, dtype, dims, strides, holder);
-  held = tensor.take();
-  return out;
+  return nb::make_tuple(count ? address_of(t) : 0, dtype, dims, strides, holder);
 }
 
 bool shares(Device& device, int32_t type, int32_t id) {

@@ -14,6 +14,7 @@
 #include "core/bindings/array.hpp"
 #include "core/bindings/op.hpp"
 #include "core/bindings/scope.hpp"
+#include "core/bindings/wait.hpp"
 #include "core/executor.hpp"
 #include "core/graph.hpp"
 #include "core/open.hpp"
@@ -40,7 +41,10 @@ Scope g_default_scope;
 
 }  // namespace
 
+thread_local bool t_interrupted = false;
+
 void set_python_error(const Error& e) noexcept {
+  if (std::exchange(t_interrupted, false)) return PyErr_SetNone(PyExc_KeyboardInterrupt);
   PyObject* type = PyExc_RuntimeError;
   if (!e.stage.empty() && g_error_types)
     type = PyTuple_GET_ITEM(g_error_types, PyTuple_GET_SIZE(g_error_types) - 1);
@@ -107,6 +111,7 @@ void bind_instances(nb::module_& m) {
       .def_ro("name", &Instance::name)
       .def_ro("path", &Instance::path)
       .def_ro("build_id", &Instance::build_id)
+      .def_ro("settings", &Instance::settings)
       .def_prop_ro("synchronous", &Instance::synchronous)
       .def_prop_ro("abi", [](const Instance& i) { return i.reply.chosen; })
       .def_prop_ro("registry_version", [](const Instance& i) { return i.reply.registry_version; })
@@ -207,7 +212,10 @@ void bind_devices(nb::module_& m) {
               return used < limit_ns ? limit_ns - used : 0;
             };
             for (Queue* q : d.queues()) try {
+                if (limit_ns == ANYHAL_NO_LIMIT) wait_interruptibly(*q, q->submitted);
                 q->wait_all(left());
+              } catch (const nb::python_error&) {
+                throw;  // the user's interrupt
               } catch (...) {
                 if (!first) first = std::current_exception();
               }
@@ -232,11 +240,22 @@ void bind_queues(nb::module_& m) {
           [](Queue& q) { return q.device->synchronous ? q.submitted.load() : q.completed.load(); })
       .def("signal", &Queue::signal)
       .def("reached", &Queue::reached)
-      .def("wait", &Queue::wait, "value"_a, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
-           nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "wait",
+          [](Queue& q, uint64_t value, uint64_t limit_ns) {
+            if (limit_ns == ANYHAL_NO_LIMIT) return wait_interruptibly(q, value);
+            q.wait(value, limit_ns);
+          },
+          "value"_a, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
+          nb::call_guard<nb::gil_scoped_release>())
       .def("renew", &Queue::renew, nb::call_guard<nb::gil_scoped_release>())
-      .def("wait_all", &Queue::wait_all, "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT),
-           nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "wait_all",
+          [](Queue& q, uint64_t limit_ns) {
+            if (limit_ns == ANYHAL_NO_LIMIT) wait_interruptibly(q, q.submitted);
+            q.wait_all(limit_ns);
+          },
+          "limit_ns"_a = uint64_t(ANYHAL_NO_LIMIT), nb::call_guard<nb::gil_scoped_release>())
       .def("wait_for", &Queue::wait_for, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("capturing", [](Queue& q) { return q.capture != nullptr; });
   m.def("new_queue", [](Device& d) { return new Queue(&d); }, nb::rv_policy::reference);

@@ -20,6 +20,7 @@
 #include "anyhal/sdk/guard.hpp"
 #include "anyhal/sdk/host.hpp"
 #include "anyhal/sdk/table.hpp"
+#include "core/bindings/array.hpp"
 #include "core/instance.hpp"
 #include "core/plan.hpp"
 
@@ -118,11 +119,15 @@ anyhal_status in_python(const anyhal_self& self, anyhal_error* error, Fn&& fn) {
   if (self.ended)
     return fail(error, ANYHAL_STATUS_DEVICE_LOST, 0, "%s; end the work before", kEnded);
   nb::gil_scoped_acquire gil;
+  t_interrupted = false;
   try {
     return fn();
   } catch (nb::python_error& raised) {
+    const bool interrupt = raised.matches(PyExc_KeyboardInterrupt);
     raised.restore();
-    return take_exception(self, ANYHAL_STATUS_INTERNAL, error);
+    const anyhal_status status = take_exception(self, ANYHAL_STATUS_INTERNAL, error);
+    t_interrupted = interrupt;  // the user's, and no failure of the chip
+    return status;
   } catch (const std::exception& other) {
     PyErr_Clear();
     return fail(error, ANYHAL_STATUS_INTERNAL, 0, "%s; correct what its Python code returns",

@@ -153,7 +153,8 @@ HAL_EXPORT hal_status hal_registry_read(const char* path, hal_error* error);
  * Memory   *out_device (may be NULL) lives until the process ends.
  * Order    reads the backends named once into private memory, hashes that, opens and negotiates
  *          it: a library that changes afterwards is not seen. Naming a device allows an
- *          uncertified one; nothing allows a quarantined one.
+ *          uncertified one; nothing allows a quarantined one. A first name that was passed over is
+ *          one line on stderr, once, with the reason.
  * Errors   INVALID_ARGUMENT  one is empty or can be no name, such as CPU:0 or cpu:00
  *          NOT_FOUND         none of them is here; the text says for each why not
  *          ABI_MISMATCH      a named backend is registered and was refused: reason HASH (tampered
@@ -226,7 +227,8 @@ HAL_EXPORT hal_status hal_free(hal_buffer* buffer, hal_error* error);
 /* Promises that the bytes never change again, so that backends may keep packed copies (weights).
  *
  * Memory   the packed copies live with the buffer. Of imported memory the caller promises it too.
- * Errors   later writes, and ops with it as output, are refused with INVALID_ARGUMENT */
+ * Errors   INVALID_ARGUMENT  CAPTURE: a graph is being captured that writes it. Later writes, ops
+ * with it as output and launches of graphs that write it are refused so too */
 HAL_EXPORT hal_status hal_buffer_freeze(hal_buffer* buffer, hal_error* error);
 
 /* The host address of a buffer's first byte, on devices that compute in host memory.

@@ -106,6 +106,7 @@ class Instance:
     name: str
     path: str
     build_id: str
+    settings: list[tuple[str, str]]
     synchronous: bool
     abi: int
     registry_version: int

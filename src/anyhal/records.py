@@ -42,6 +42,7 @@ class _Shape:
 
     def __init__(self, kind: type) -> None:
         self.names: tuple[str, ...] = tuple(kind.__annotations__)
+        self.count = len(self.names)
         given = {name: kind.__dict__[name] for name in self.names if name in kind.__dict__}
         self.defaults = {k: v for k, v in given.items() if not isinstance(v, _Made)}
         self.factories = {k: v.make for k, v in given.items() if isinstance(v, _Made)}
@@ -92,12 +93,12 @@ def _init(self: Any, *given: Any, **named: Any) -> None:
     for name, make in shape.factories.items():
         if name not in values:
             values[name] = make()
-    if (
-        len(values) != len(names)
-        or len(given) > len(names)
-        or not named.keys() <= shape.known
-        or (given and named and not named.keys().isdisjoint(names[: len(given)]))
-    ):
+    fits = len(values) == shape.count
+    if named:
+        fits = fits and named.keys() <= shape.known
+    if given:
+        fits = fits and len(given) <= shape.count and named.keys().isdisjoint(names[: len(given)])
+    if not fits:
         _check(self, shape, given, named)
     if shape.checks:
         self.__post_init__()

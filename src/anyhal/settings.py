@@ -14,7 +14,6 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from anyhal.errors import InvalidArgumentError, NotFoundError
@@ -83,17 +82,18 @@ def environment_is_trusted() -> bool:
     return real_uid == effective_uid == saved_uid and real_gid == effective_gid == saved_gid
 
 
-def _absolute(text: str) -> Path:
+def _absolute(text: str) -> str:
+    """The path with one slash between its parts; `..` stays, for links may stand before it."""
     if not os.path.isabs(text):
         raise ValueError(f"{text!r} is a relative path, which depends on the current directory")
-    return Path(text)
+    return "/" + "/".join(part for part in text.split("/") if part not in ("", "."))
 
 
-def _absolute_list(text: str) -> tuple[Path, ...]:
+def _absolute_list(text: str) -> tuple[str, ...]:
     return tuple(_absolute(part) for part in text.split(os.pathsep) if part)
 
 
-def _plugins(text: str) -> tuple[Path, ...]:
+def _plugins(text: str) -> tuple[str, ...]:
     return () if text == "none" else _absolute_list(text)
 
 
@@ -139,7 +139,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part for part in re.split(r" *, *", text) if part)
 
 
-BACKEND_PATH: Setting[tuple[Path, ...]] = Setting(
+BACKEND_PATH: Setting[tuple[str, ...]] = Setting(
     "ANYHAL_BACKEND_PATH",
     "folders",
     (),
@@ -150,7 +150,7 @@ BACKEND_PATH: Setting[tuple[Path, ...]] = Setting(
     _absolute_list,
     "write absolute folders, such as /opt/vendor/backends",
 )
-CACHE: Setting[Path | None] = Setting(
+CACHE: Setting[str | None] = Setting(
     "ANYHAL_CACHE",
     "folder",
     None,
@@ -168,7 +168,7 @@ THREADS: Setting[int | None] = Setting(
     _threads,
     "write a count, such as 2",
 )
-PJRT_PLUGINS: Setting[tuple[Path, ...] | None] = Setting(
+PJRT_PLUGINS: Setting[tuple[str, ...] | None] = Setting(
     "ANYHAL_PJRT_PLUGINS",
     "files",
     None,
@@ -199,7 +199,7 @@ PROBE_SECONDS: Setting[int] = Setting(
     _seconds,
     "write a count of seconds, such as 30",
 )
-REGISTRY: Setting[Path | None] = Setting(
+REGISTRY: Setting[str | None] = Setting(
     "ANYHAL_REGISTRY",
     "file",
     None,
@@ -231,7 +231,7 @@ FAKE: Setting[str | None] = Setting(
     str,
     "write a script or 1",
 )
-CUDA_DRIVER: Setting[Path | None] = Setting(
+CUDA_DRIVER: Setting[str | None] = Setting(
     "ANYHAL_CUDA_DRIVER",
     "file or folder",
     None,
@@ -263,6 +263,27 @@ LOG: Setting[str] = Setting(
     "write one of " + ", ".join(LOG_LEVELS),
 )
 
+SMOKE: Setting[bool] = Setting(
+    "ANYHAL_SMOKE",
+    "yes/no",
+    True,
+    "yes",
+    "Whether the smoke set runs, for some seconds, when a certified backend meets a driver that its"
+    " certificate does not cover. `0`: such a device is used only when it is named.",
+    _flag,
+    "write 1 or 0",
+)
+TRUST: Setting[str | None] = Setting(
+    "ANYHAL_TRUST",
+    "folder",
+    None,
+    "$XDG_CONFIG_HOME/anyhal, else ~/.config/anyhal",
+    "Where certificates, trusted keys, revocations and the signing key are; absolute. Not believed"
+    " where others can write.",
+    _absolute,
+    "write an absolute folder, such as /etc/anyhal/trust",
+)
+
 TABLE: tuple[Setting[object], ...] = (
     BACKEND_PATH,
     CACHE,
@@ -274,7 +295,9 @@ TABLE: tuple[Setting[object], ...] = (
     PROBE,
     PROBE_SECONDS,
     REGISTRY,
+    SMOKE,
     THREADS,
+    TRUST,
     VISIBLE_DEVICES,
 )
 _BY_NAME = {row.name: row for row in TABLE}
@@ -289,22 +312,55 @@ def setting(name: str) -> Setting[object]:
     return _BY_NAME[name]
 
 
-def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where things that can be made again are kept. Not created here."""
-    given = CACHE.read(environ)
+_NOWHERE = "/dev/null"  # below it there is no file for anybody
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> str:
+    """Where things that can be made again are kept. Not created here. NotFoundError where HOME is
+    no folder's full name."""
+    return _home_folder(CACHE, "XDG_CACHE_HOME", ".cache", environ)
+
+
+def trust_folder(environ: Mapping[str, str] | None = None) -> str:
+    """Where certificates and keys are, which cannot be made again. Not created here; NotFoundError
+    as for the cache."""
+    return _home_folder(TRUST, "XDG_CONFIG_HOME", ".config", environ)
+
+
+def _home_folder(
+    row: Setting[str | None], variable: str, below_home: str, environ: Mapping[str, str] | None
+) -> str:
+    given = row.read(environ)
     if given is not None:
         return given
     if environ is None and not environment_is_trusted():  # HOME is the user's to choose
-        return Path(pwd.getpwuid(os.geteuid()).pw_dir) / ".cache" / "anyhal"
-    home = (os.environ if environ is None else environ).get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "anyhal"
+        return f"{_home(os.geteuid())}/{below_home}/anyhal"
+    known = os.environ if environ is None else environ
+    folder = known.get(variable, "")
+    if not os.path.isabs(folder):
+        folder = f"{known.get('HOME') or _home(os.getuid())}/{below_home}"
+    if not os.path.isabs(folder):
+        raise NotFoundError(
+            f"no {below_home[1:]} folder: this user has no home to keep it in; set {row.name} to a"
+            " folder"
+        )
+    return f"{folder.rstrip('/')}/anyhal"
+
+
+def _home(user: int) -> str:
+    """By the system's list of users, in which a container's user may be missing."""
+    try:
+        return pwd.getpwuid(user).pw_dir
+    except KeyError:
+        return _NOWHERE
 
 
 def unknown_names(environ: Mapping[str, str] | None = None) -> list[str]:
     """Variables with our prefix that nothing reads, as sentences: most are spelling mistakes."""
     found = []
-    for name in sorted(os.environ if environ is None else environ):
-        if name.startswith(PREFIX) and name not in _BY_NAME:
+    ours = [n for n in (os.environ if environ is None else environ) if n.startswith(PREFIX)]
+    for name in sorted(ours):
+        if name not in _BY_NAME:
             near = get_close_matches(name, list(_BY_NAME), n=1)
             hint = f"did you mean {near[0]}?" if near else "unset it"
             found.append(f"the environment variable {name} is not one that anyhal reads; {hint}")

@@ -30,6 +30,20 @@ def test_a_scenario_on_any_kind_of_device(
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_frozen_is_not_written_by_a_replay(build: Build, play: Play, device: str) -> None:
+    done = play([build("frozen.c"), device])
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_what_is_frozen_is_not_written_on_any_kind_of_device(
+    build: Build, play: Play, registry: Registry, script: str
+) -> None:
+    done = play([build("frozen.c"), "fake"], registry(script))
+    assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr
+
+
 def test_the_plan_table_is_emptied_while_threads_read_it(build: Build, play: Play) -> None:
     done = play([build("scenarios.c"), "cpu", "eviction"])
     assert (done.stdout, done.returncode) == ("ok\n", 0), done.stderr

@@ -90,10 +90,17 @@ def test_what_python_writes_is_what_c_reads(build: Build, play: Play, tmp_path: 
 MALFORMED = {
     "": "no end line",
     "{}\n": "not a registry file",
-    GOOD.replace("registry\t1", "registry\t3"): "form is 3",
+    GOOD.replace("registry\t1", "registry\t4"): "form is 4",
     GOOD.replace("\nend", "\nquarantine\ta\tb\tc\td\nend"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("setting\tx", "colour\tx"): "not known",
     GOOD.replace("registry\t1", "registry\t2").replace("\nend", "\nquarantine\ta\nend"): "4 fields",
+    GOOD.replace("registry\t1", "registry\t2").replace("\nend", "\ncertified\ta\nend"): "5 fields",
+    GOOD.replace("registry\t1", "registry\t2").replace(
+        "\nend", "\ncertified\t1\tgood\ta\tb\tc\nend"
+    ): "'good' is not a state",
+    GOOD.replace("registry\t1", "registry\t2").replace(
+        "\nend", "\ncertified\tx\tuncertified\ta\tb\tc\nend"
+    ): "not a whole number of 64 bits",
     GOOD[:-1]: "cut off",
     GOOD.replace("end\t2\n", ""): "cut off",
     GOOD.replace("end\t2", "end\t3"): "does not count 2",
@@ -280,6 +287,46 @@ def test_uncertified_runs_only_when_named_or_allowed(
     assert _select(build, play, file, "")[2] == "stranger:0 uncertified"
 
 
+@pytest.mark.parametrize(
+    ("until", "arch", "drivers", "state"),
+    [
+        (1 << 40, "HERE", ("DRIVER", "DRIVER"), "certified"),
+        (1 << 40, "HERE", ("Linux 2.6", "Linux 99"), "certified"),
+        (1 << 40, "HERE", ("Linux 99", "Linux 100"), "uncertified"),
+        (1 << 40, "HERE", ("Linux 2.4", "Linux 2.6"), "uncertified"),
+        (1 << 40, "HERE", ("", ""), "uncertified"),
+        (1 << 40, "elsewhere", ("DRIVER", "DRIVER"), "uncertified"),
+        (1, "HERE", ("DRIVER", "DRIVER"), "uncertified"),
+    ],
+)
+def test_a_certificate_holds_for_its_time_device_and_drivers(
+    build: Build,
+    play: Play,
+    stranger: tuple[Path, str],
+    tmp_path: Path,
+    until: int,
+    arch: str,
+    drivers: tuple[str, str],
+    state: str,
+) -> None:
+    """What does not hold is as uncertified to a C program as to Python."""
+    import anyhal as hal
+
+    here = hal.device("cpu_ref").fact
+    words = {"HERE": here.arch, "DRIVER": here.driver}
+    given = [words.get(word, word) for word in (arch, *drivers)]
+    row = stranger[1].replace("\tuncertified\t", "\tcertified\t")
+    row += "\t".join(["certified", str(until), "uncertified", *given]) + "\n"
+    file = tmp_path / "registry.tsv"
+    file.write_text(f"anyhal-registry\t3\n{row}end\t1\n")
+    assert _select(build, play, file, "stranger")[2] == f"stranger:0 {state}"
+    unnamed = _select(build, play, file, "")
+    if state == "certified":
+        assert unnamed[2] == "stranger:0 certified"
+    else:
+        assert unnamed[0] == "not_found" and "it is uncertified; name it" in unnamed[2]
+
+
 def test_the_best_by_rank_is_chosen_among_the_visible(
     build: Build, play: Play, registry: Registry
 ) -> None:
@@ -291,6 +338,20 @@ def test_the_best_by_rank_is_chosen_among_the_visible(
     assert status == "not_found" and "ANYHAL_VISIBLE_DEVICES leaves it out" in text
     assert _select(build, play, file, "cpux|cpu_ref")[2].startswith("cpu_ref:0")
     assert "did you mean cpu_ref" in _select(build, play, file, "cpu_reff")[2]
+
+
+def test_a_choice_that_was_passed_over_is_told(
+    build: Build, play: Play, registry: Registry
+) -> None:
+    done = play([build("select.c"), "cpux|cpu_ref"], registry())
+    assert done.stdout.startswith("ok|none|cpu_ref:0")
+    said = (
+        "anyhal: warning: cpu_ref:0 was selected from 'cpux|cpu_ref': cpux is not in the registry"
+    )
+    assert done.stderr.count(said) == 1, done.stderr
+    assert play([build("select.c"), "cpu_ref|cpux"], registry()).stderr == ""
+    quiet = play([build("select.c"), "cpux|cpu_ref"], registry(), ANYHAL_LOG="error")
+    assert quiet.returncode == 0 and quiet.stderr == ""
 
 
 @pytest.mark.parametrize(

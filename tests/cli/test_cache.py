@@ -29,11 +29,12 @@ OURS = {
     "artefacts": "artefacts/cpu/0123456789abcdef.bin",
     "baselines": f"baselines/{'0' * 64}.so",
     "certify": f"certify/{'0' * 32}.jsonl",
-    "discovery": "discovery.json",
+    "discovery": "discovery.bin",
     "models": f"models/{MODEL}",
     "probe": f"probe/{'0' * 32}.json",
     "registry": "registry.tsv",
     "selftest": f"selftest/{'0' * 32}.json",
+    "smoke": f"smoke/{'0' * 32}.json",
 }
 
 
@@ -124,11 +125,11 @@ def test_what_anyhal_did_not_write_stays(folder: Path, tmp_path: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("mine")
     (folder / "registry.tsv").write_text("name\tprice\n")
-    (folder / "discovery.json").write_text('{"planets": 2}')
+    (folder / "discovery.bin").write_text('{"planets": 2}')
     (folder / "selftest" / f"{'2' * 32}.json").symlink_to(elsewhere / f"{'1' * 32}.json")
     (folder / "artefacts" / "linked").symlink_to(elsewhere)
     os.mkfifo(folder / "selftest" / f"{'3' * 32}.json")
-    stays = files(folder) - set(OURS.values()) | {"registry.tsv", "discovery.json"}
+    stays = files(folder) - set(OURS.values()) | {"registry.tsv", "discovery.bin"}
     done = anyhal("--clear", "all", "--yes")
     assert done.returncode == 0, done.stderr
     assert files(folder) == stays

@@ -18,6 +18,7 @@ from anyhal import ops
 KEYS = {
     *("name", "backend", "identity", "arch", "memory_bytes", "memory_kinds", "state"),
     *("own_threads", "simulated", "note", "address", "routes", "rank", "chosen", "why"),
+    *("state_code", "state_why", "driver"),
 }
 
 

@@ -141,6 +141,7 @@ def test_the_table_fits_eighty_columns(junk: Path) -> None:
     ("given", "said"),
     [
         ({"ANYHAL_BACKEND_PATH": "relative"}, "relative path"),
+        ({"ANYHAL_TRUST": "relative"}, "relative path"),
         ({"ANYHAL_VISIBLE_DEVICES": "no_such_thing:7"}, "no_such_thing"),
         ({"ANYHAL_LOG": "shout"}, "no log level"),
     ],

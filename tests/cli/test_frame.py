@@ -113,6 +113,9 @@ def test_devices_json_has_the_promised_keys() -> None:
             "memory_bytes": 2**30,
             "memory_kinds": [],
             "state": "self-tested",
+            "state_code": "",
+            "state_why": "",
+            "driver": "",
             "own_threads": 0,
             "simulated": False,
             "note": "",
@@ -275,7 +278,7 @@ def test_an_empty_option_is_refused_and_not_taken_for_none(
     command: str, option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     operands = {"explain": ["softmax f32[4]"], "run": ["model", "prompt"]}
-    operands["new-backend"] = ["fresh"]
+    operands |= {"new-backend": ["fresh"], "certificate": ["show"]}
     status = cli._run([command, *operands.get(command, []), option, value])
     said = capsys.readouterr()
     assert (status, said.out) == (1, "")
@@ -305,6 +308,7 @@ def test_what_was_not_timed_is_no_zero(capsys: pytest.CaptureFixture[str]) -> No
         run_tables.routes_by_op(outcome)
         first, second = capsys.readouterr().err.split("routes on")
         assert shown in first and shown in second
+        assert "self-tested" in first and "chip:0, " in second and "self-tested" in second
         assert " 0.0 " not in first + second
 
 

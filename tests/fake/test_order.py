@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import threading
@@ -52,6 +53,48 @@ def test_queues_that_wait_for_each_other_in_turns(fake: Fake, on: Fake) -> None:
             if step % 7 == 0:
                 np.testing.assert_array_equal(x.numpy(), vector(2 + step, 96))
         np.testing.assert_array_equal(x.numpy(), vector(401, 96))
+
+
+def test_a_constant_is_packed_behind_what_writes_it(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async; delay=20ms; pack=matmul")
+    with on(device):
+        first, second = hal.Queue(device), hal.Queue(device)
+        x = hal.asarray(np.ones((2, 4), np.float32))
+        values = np.arange(12, dtype=np.float32).reshape(4, 3)
+        before = hal.asarray(values, constant=True)
+        hal.synchronize(device)
+        with hal.use(queue=first):
+            weight = [copy.deepcopy(before) for _ in range(3)][-1]
+        with hal.use(queue=second):
+            y = hal.matmul(x, weight)
+        np.testing.assert_array_equal(y.numpy(), np.ones((2, 4)) @ values)
+
+
+def test_a_constant_stays_until_it_was_packed(fake: Fake, on: Fake) -> None:
+    device = fake("mode=async; delay=20ms; pack=matmul")
+    with on(device):
+        first, second = hal.Queue(device), hal.Queue(device)
+        x = hal.asarray(np.ones((2, 4), np.float32))
+        values = np.arange(12, dtype=np.float32).reshape(4, 3)
+        weight, other = (hal.asarray(v, constant=True) for v in (values, values + 7))
+        hal.synchronize(device)
+        with hal.use(queue=second):
+            held = [hal.add(x, x) for _ in range(3)]
+            y = hal.matmul(x, weight)
+        del weight
+        with hal.use(queue=first):
+            held += [copy.deepcopy(other) for _ in range(4)]  # in its memory, were it free
+        np.testing.assert_array_equal(y.numpy(), np.ones((2, 4)) @ values)
+
+
+def test_what_a_recording_computes_is_no_constant_yet(fake: Fake, on: Fake) -> None:
+    with on(fake("pack=matmul")):
+        weight = hal.asarray(np.ones((4, 3), np.float32), constant=True)
+        with (
+            pytest.raises(hal.InvalidArgumentError, match="the graph that is being recorded"),
+            hal.graph(),
+        ):
+            copy.deepcopy(weight)
 
 
 def test_str_01_without_a_queue_the_scopes_is_used(fake: Fake, on: Fake) -> None:

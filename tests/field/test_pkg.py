@@ -169,7 +169,8 @@ def test_PKG_03_the_package_holds_what_is_promised() -> None:
     promised = set(re.findall(r"^\| \[`(\w+)`\]", table, re.MULTILINE))
     assert contents["schema"] == 1 and set(contents["backends"]) == promised
     assert contents["machine"] == os.uname().machine
-    hashes = json.loads((PACKAGE / "_build_hashes.json").read_text())
+    rows = (PACKAGE / "_build_hashes.sha256").read_text().splitlines()
+    hashes = {file: sha256 for sha256, file in map(str.split, rows)}
     for name, row in contents["backends"].items():
         library = PACKAGE / row["library"]
         manifest = tomllib.loads((library.parent / "backend.toml").read_text())
@@ -280,6 +281,25 @@ def test_PKG_05_our_own_binaries_under_other_c_libraries() -> None:
             assert c_library_refusal(read, oldest) == "", path.name
 
 
+@pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="musl-gcc is not here: musl-tools")
+def test_PKG_05_a_real_backend_for_musl_and_ours_in_a_real_process_of_musl(tmp_path: Path) -> None:
+    """Theirs is refused by name before it is opened; ours is refused by musl's loader, in words."""
+    library, loads = tmp_path / "libanyhal_tiny.so", tmp_path / "loads"
+    command = ["musl-gcc", "-std=c11", "-shared", "-fPIC", f"-I{ROOT / 'include'}", "-DCASE=RIGHT"]
+    command += [str(ROOT / "tests/core/tiny_backend.c"), "-o", str(library)]
+    subprocess.run(command, check=True)
+    assert c_library_refusal(read_elf(library)).startswith("it is built for musl (it needs libc.so")
+    loads.with_suffix(".c").write_text(
+        "#include <dlfcn.h>\n#include <stdio.h>\n"
+        "int main(int n, char** name) { (void)n;\n"
+        '  puts(dlopen(name[1], RTLD_NOW) ? "opened" : dlerror()); return 0; }\n'
+    )
+    subprocess.run(["musl-gcc", f"{loads}.c", "-o", str(loads)], check=True)
+    for ours in (PACKAGE / "libanyhal.so", *PACKAGE.glob("_core*.so")):
+        done = subprocess.run([str(loads), str(ours)], capture_output=True, text=True)
+        assert done.returncode == 0 and "Error loading shared library" in done.stdout, ours.name
+
+
 # --------------------------------------------------------- PKG-06: a compiler is needed at run time
 
 
@@ -344,3 +364,33 @@ def test_a_slim_system_without_libgomp(tmp_path: Path) -> None:
     for said in (done.stdout, done.stderr):  # in the device's notes, and once as a warning
         assert "oneDNN is not used" in said and "libgone.so.1: cannot open" in said
         assert "libgomp1" in said
+
+
+HIDDEN = """
+for file in $(ldconfig -p | sed -n 's/.*libgomp.so.1.*=> //p'); do
+  mount --bind /dev/null "$(readlink -f "$file")" || exit 9
+done
+exec "$@"
+"""
+LARGE = """
+import numpy as np, anyhal as hal
+x = np.arange(512 * 512, dtype=np.float32).reshape(512, 512) % 5
+for _ in range(2):
+    y = hal.matmul(hal.asarray(x, device="cpu:0"), hal.asarray(x, device="cpu:0")).numpy()
+assert (y == x @ x).all()
+"""
+
+
+def test_a_system_that_has_no_libgomp_computes_and_says_what_is_missing() -> None:
+    """The library as installed, with the system's libgomp hidden from this process alone."""
+    unshare = shutil.which("unshare")
+    for flags in ("-m", "-rm"):
+        command = [str(unshare), flags, "sh", "-c", HIDDEN, "sh", sys.executable, "-c"]
+        if unshare and subprocess.run([*command, ""], capture_output=True).returncode == 0:
+            break
+    else:
+        pytest.skip("this user may hide no file, not even in a namespace of its own")
+    done = subprocess.run([*command, LARGE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (line,) = [text for text in done.stderr.splitlines() if "oneDNN is not used" in text]
+    assert "libgomp.so.1" in line and "libgomp1" in line

@@ -116,7 +116,7 @@ def test_plg_04_no_order_of_imports_crashes(other: str, first: bool) -> None:
 
 
 def test_plg_04_every_library_of_the_package_exports_one_entry_and_no_cxx() -> None:
-    for library in package_folder().glob("backends/*/*.so"):
+    for library in Path(package_folder()).glob("backends/*/*.so"):
         read = read_elf(library)
         assert read.exports == ("anyhal_backend_main",) and read.unique == (), library
         assert not any("stdc++" in name for name in read.needed), library
@@ -229,7 +229,7 @@ def test_pkg_02_one_openmp_at_most(other: str, first: bool) -> None:
 
 
 def test_pkg_02_no_library_of_the_package_is_linked_with_openmp() -> None:
-    libraries = list(package_folder().rglob("*.so"))
+    libraries = list(Path(package_folder()).rglob("*.so"))
     assert len(libraries) > 3
     for library in libraries:
         needed = read_elf(library, exports=False).needed

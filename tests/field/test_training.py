@@ -15,7 +15,7 @@ from anyhal.dtypes import dtype
 from anyhal.errors import HalError, InvalidArgumentError
 from anyhal.ops import BY_NAME
 from anyhal.training import Tape
-from device_runs import Output, call, devices, place
+from device_runs import Output, call, devices, place, run
 
 Run = Callable[..., Any]
 F32 = np.float32
@@ -164,3 +164,22 @@ def test_det_03_every_training_op_repeats_its_bits(on: Run, spec: Any) -> None:
         first, second = (on(spec.name, *sample.inputs, **sample.attrs) for _ in range(2))
         for a, b in zip(first, second, strict=True):
             assert a.tobytes() == b.tobytes(), sample.label
+
+
+@pytest.mark.parametrize("device", devices())
+def test_the_gradient_of_an_outliers_row_rounds_its_difference_once(device: str) -> None:
+    """exp(x - max - log) rounds two differences of 70, and so is up to 128 units off."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((512, 8))
+    x[:, 0] = 67 + rng.random(512)
+    x[:, 1] = x[:, 0] - 0.3  # so that the sum is not 1
+    targets = np.zeros(512, np.int64)
+    found = run(
+        "cross_entropy_backward", x, targets, np.float64(1.0), device=device, reduction="sum"
+    )
+    wide = x.astype(np.longdouble)
+    e = np.exp(wide - wide.max(axis=1, keepdims=True))
+    p = e / e.sum(axis=1, keepdims=True)
+    worst = np.max(np.abs(found[:, 2:] - p[:, 2:]) / p[:, 2:])
+    depth = wide.max() - wide.min()
+    assert worst <= (depth + 3 + 2 * 6 + 5) * 2.0**-53

@@ -161,6 +161,18 @@ def test_a_path_is_a_model(tmp_path: Path) -> None:
     assert "is a folder" in failure(str(tmp_path) + "/")
 
 
+def test_the_path_of_a_user_that_is_not_known_is_no_file() -> None:
+    with pytest.raises(NotFoundError, match="there is no such file"):
+        fetch.locate_model("~nobody-of-this-name/tiny.gguf")
+
+
+def test_a_lock_that_is_a_link_is_not_written_through(cache: Path, tmp_path: Path) -> None:
+    cache.mkdir(parents=True, exist_ok=True)
+    (cache / ".lock").symlink_to(tmp_path / "elsewhere")
+    assert "symbolic link" in failure()
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(NotFoundError, match='did you mean "smollm2"'):
         fetch.locate_model("smolm")

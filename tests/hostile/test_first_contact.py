@@ -6,7 +6,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,8 @@ import pytest
 from members import ROOT, build_library, folder_of
 
 from anyhal import settings
-from anyhal.runtime import probe, probing
+from anyhal.runtime import kept_file, probe, probing
+from anyhal.runtime.kept_json import read_kept_json, write_kept_json
 from anyhal.runtime.probe import Stranger, verdict
 from anyhal.runtime.stages import CODES
 
@@ -74,11 +74,11 @@ def test_a_verdict_is_kept_for_the_library_its_settings_and_its_drivers(
     assert verdict(cached).code == "" and len(ran) == 2  # no matter of the library
     forget()
     path = probe.path_of(stranger.key)
-    kept = json.loads(path.read_text())
+    kept = read_kept_json(path, probe._FORM, 1 << 20)
     depends = dict(kept["answer"]["depends"])
     driver = next(path for path in depends if "libc.so" in path)
     kept["answer"]["depends"] = [*(depends | {driver: "1 1 1 1 1"}).items()]  # another was here
-    path.write_text(json.dumps(kept))
+    write_kept_json(path, probe._FORM, kept)
     assert verdict(stranger).code == "" and len(ran) == 3
 
 
@@ -119,23 +119,48 @@ def test_a_verdict_is_kept_only_where_it_is_known_what_was_loaded(
     assert not list(tmp_path.glob("anyhal-probe-*"))
 
 
-@pytest.mark.parametrize("damage", ["[]", "{", '{"answer": {"ended": 5}}', '{"answer": {}}', ""])
+def test_where_the_loaders_words_may_be_cut_off_a_verdict_is_kept_for_an_hour(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stranger = build()
+    full = os.statvfs_result((4096, 4096, 9, 1, 1, 9, 9, 9, 0, 255))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "statvfs", lambda folder: full)
+        assert verdict(stranger).code == ""
+    forget()
+    answer = probe.known(stranger)
+    assert answer is not None and answer.depends == () and answer.kept_seconds() == 3600
+
+
+CLEAN = '"answer": {"ended": "clean", "stage": "exit"}'
+DAMAGES = [
+    *("[]", "{", "", "[" * 100_000, "null", '{"answer": {"ended": 5}}', '{"answer": {}}'),
+    *(f'{{{CLEAN}, "time": {time}}}' for time in ("NaN", "Infinity", "9" * 400, '"now"', "[]")),
+    '{"answer": {"ended": "hung"}, "time": 0, "seconds": {}}',
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=range(len(DAMAGES)))
 def test_a_damaged_verdict_is_none(build: Build, damage: str) -> None:
+    """Also one whose checksum is right."""
     stranger = build()
     path = probe.path_of(stranger.key)
-    path.parent.mkdir(parents=True)
-    path.write_text(damage)
-    assert probe.known(stranger) is None and verdict(stranger).code == ""
-    forget()
-    assert probe.known(stranger) is not None
+    for head in (b"", kept_file.head_of(probe._FORM, damage.encode()) + b"\n"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(head + damage.encode())
+        assert probe.known(stranger) is None and verdict(stranger).code == ""
+        forget()
+        assert probe.known(stranger) is not None
+        forget()
 
 
 def test_a_verdict_that_others_could_have_written_is_none(build: Build) -> None:
     stranger = build("ABORT")
     assert verdict(stranger).code == "probe_aborted"
     path = probe.path_of(stranger.key)
-    kept = json.loads(path.read_text())
-    path.write_text(json.dumps(kept | {"answer": {"ended": "clean", "stage": "exit"}}))
+    kept = read_kept_json(path, probe._FORM, 1 << 20)
+    kept |= {"answer": {"ended": "clean", "stage": "exit"}}
+    write_kept_json(path, probe._FORM, kept)
     path.chmod(0o666)
     forget()
     assert verdict(stranger).code == "probe_aborted"
@@ -317,10 +342,14 @@ def test_every_backend_of_this_build_would_pass() -> None:
     assert len(wanted) >= 5
     found = probe.verdicts(
         Stranger(
-            r.library, r.sha256, r.name, r.settings, bool(r.manifest and r.manifest.own_threads)
+            Path(r.library),
+            r.sha256,
+            r.name,
+            r.settings,
+            bool(r.manifest and r.manifest.own_threads),
         )
         for r in wanted
-        if r.library is not None
+        if r.library
     )
     for record, one in zip(wanted, found, strict=True):
         print(record.name, one.code or "may be opened", *one.notes, sep="\n    ")

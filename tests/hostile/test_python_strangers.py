@@ -83,6 +83,18 @@ def test_those_that_hang_do_not_add_up(make: Make, monkeypatch: pytest.MonkeyPat
     assert time.monotonic() - began < 3 * 3.5
 
 
+def test_a_system_that_changes_meanwhile_is_no_failure(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when ldconfig writes its cache, or the package is installed anew."""
+    changes = iter(range(99))
+    monkeypatch.setattr(probe, "_machine", lambda: f"machine {next(changes)}")
+    assert [one.code for one in probe.verdicts([make(""), make("import os; os.abort()")])] == [
+        "",
+        "probe_aborted",
+    ]
+
+
 def test_a_file_that_was_changed_is_said(make: Make) -> None:
     stranger = make("")
     stranger.library.write_text("import os; os.abort()\n")

@@ -49,6 +49,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "negative size": ({"shape": (-3, 4)}, "negative"),
     "no data": ({"no_data": True}, "data is missing"),
     "too many elements": ({"shape": (1 << 40, 1 << 40)}, "63 bits"),
+    "too many bytes": (
+        {"shape": ((1 << 63) - 1,), "strides": ((1 << 62) + 1,), "dtype": (2, 64, 1)},
+        "byte count",
+    ),
     "strides past the end": ({"strides": (1 << 62, 1)}, "beyond any address"),
     "an offset past the end": ({"byte_offset": (1 << 64) - 4}, "beyond any address"),
     "the lowest stride": ({"shape": (2,), "strides": (-(1 << 63),)}, "beyond any address"),
@@ -76,6 +80,7 @@ def test_the_same_refusals_hold_for_a_copy(copy: bool | None) -> None:
     for what in (
         *("two lanes", "complex", "negative rank", "no shape", "negative size", "no data"),
         *("strides past the end", "an offset past the end", "the lowest stride"),
+        "too many bytes",
     ):
         p = Producer(X.copy(), **WRONG[what][0])
         with pytest.raises(BufferError):

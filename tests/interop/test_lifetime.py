@@ -5,11 +5,18 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import gc
+import itertools
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from typing import Any
 
+import numpy as np
 import pytest
+
+import anyhal as hal
 
 # Python's allocator fills freed memory with 0xdd, glibc's with the complement of the number; the
 # pool of this project fills what it hands out. The sizes stay with the allocators: above 128 KiB
@@ -130,3 +137,44 @@ def test_memory_is_kept_and_the_mistake_would_be_seen(what: str) -> None:
 def test_torchs_memory_is_kept_and_the_mistake_would_be_seen(what: str) -> None:
     assert outcome(TORCH[what], "right") == "kept"
     assert outcome(TORCH[what], "wrong") == "overwritten"
+
+
+class _Twice:
+    """Gives one capsule to whoever asks, as a producer must not."""
+
+    def __init__(self) -> None:
+        self.capsule = np.arange(6, dtype=np.float32).__dlpack__()
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+@pytest.mark.parametrize("importer", ["asarray", "from_dlpack"])
+def test_a_capsule_that_another_takes_meanwhile_is_taken_once(importer: str) -> None:
+    """The garbage collector runs code of anybody in the middle of an import."""
+    outcomes = set()
+    for at in range(40):
+        source, taken, runs = _Twice(), [], itertools.count()
+
+        def collected(phase: str, info: Any) -> None:
+            if phase == "start" and next(runs) == at and not taken:  # noqa: B023
+                with suppress(BufferError):
+                    taken.append(hal.from_dlpack(source))  # noqa: B023
+
+        before = gc.get_threshold()
+        gc.callbacks.append(collected)
+        gc.set_threshold(1, 1000, 1000)
+        try:
+            mine = [getattr(hal, importer)(source)]
+        except BufferError:
+            mine = []
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(collected)
+        assert len(mine) + len(taken) == 1, "both would give the memory back"
+        outcomes.add(bool(mine))
+    # An import in place may allocate nothing for the collector to count.
+    assert outcomes == {True, False} or (importer == "from_dlpack" and outcomes == {True})

@@ -182,7 +182,7 @@ except hal.HalError as why:
 """
     )
     out = good(program(code))
-    assert "a kernel waits for its own device" in out or "a kernel of a Python backend" in out
+    assert "a kernel waits for its own device" in out or "code of a Python backend" in out
 
 
 def test_a_kernel_may_wait_for_a_thread_that_uses_another_device(

@@ -5,7 +5,6 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -16,56 +15,29 @@ from hypothesis.strategies import integers
 
 import anyhal as hal
 from anyhal.conformance.cases import CASES, random_case
-from anyhal.conformance.tolerance import bound, mismatch
-from anyhal.dtypes import DType, dtype, of_value
+from anyhal.conformance.numerics.calls import (
+    Right,
+    answers_of,
+    judge_answers,
+    judge_sample,
+    run_sample,
+    values,
+)
+from anyhal.conformance.numerics.probes import Probe
+from anyhal.conformance.tolerance import mismatch
+from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
+from anyhal.ops._spec import OpSpec, Sample
 from device_runs import Output, call, devices, layouts_of, modes, place
 
 REASONS_SHOWN = 6
-SMALLEST_NORMAL = 2.0**-126
 # A third of the profile's examples: each one runs in two layouts and, for rich ops, in two forms.
 EFFORT = settings(max_examples=settings.default.max_examples // 3)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One output as it should be."""
-
-    name: str
-    bits: bool
-    reference: Any
-    tolerance: Any
-    out: DType
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A sample with its references and how far off a result may be."""
-
-    op: str
-    sample: Sample
-    answers: tuple[Answer | None, ...]  # None: an output that the call does not have
-
-    @property
-    def present(self) -> tuple[Answer, ...]:
-        return tuple(a for a in self.answers if a is not None)
+Judged = tuple[Sample, list[Right | None]]
 
 
 def judged(op: str, sample: Sample) -> Judged:
-    spec = BY_NAME[op]
-    attrs = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
-    outs = spec.infer_outs([_spec(x) for x in sample.inputs], attrs)
-    wanted = spec.reference_outs(*sample.inputs, **sample.attrs)
-    answers: list[Answer | None] = []
-    for i, (out, want) in enumerate(zip(outs, wanted, strict=True)):
-        if out is None:
-            answers.append(None)
-            continue
-        name, want = spec.bound_of(i), np.asarray(want)
-        allowed = bound(name, spec, sample.inputs, sample.attrs, want, out.dtype)
-        answers.append(Answer(spec.outputs[i].name, name == "exact", want, allowed, out.dtype))
-    return Judged(op, sample, tuple(answers))
+    return sample, answers_of(BY_NAME[op], sample)
 
 
 @cache
@@ -74,79 +46,27 @@ def samples(op: str) -> tuple[Judged, ...]:
     return tuple(judged(op, s) for s in BY_NAME[op].samples(np.random.default_rng(5)))
 
 
-def _spec(x: Any) -> TensorSpec | None:
-    if x is None:
-        return None
-    return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
+def wrong_with(spec: OpSpec, case: Judged, arrays: tuple[Any, ...], flushes: bool) -> str:
+    sample, answers = case
+    found = judge_answers(answers, arrays, flushes).wrong
+    return judge_sample(spec, sample, arrays, flushes).wrong if found and flushes else found
 
 
-def flushed(case: Judged) -> Judged | None:
-    """The case with 0 for f32 and bf16 inputs below the smallest normal number, as a device may
-    declare that it takes them; None where there are none."""
-
-    def zeroed(x: Any) -> Any:
-        if x is None or isinstance(x, Blocks) or dtype(x.dtype).short not in ("f32", "bf16"):
-            return x
-        return np.where(np.abs(x.astype(np.float64)) < SMALLEST_NORMAL, 0, x).astype(x.dtype)
-
-    inputs = tuple(map(zeroed, case.sample.inputs))
-    if all(
-        a is b or a.tobytes() == b.tobytes()
-        for a, b in zip(inputs, case.sample.inputs, strict=True)
-    ):
-        return None
-    return judged(case.op, replace(case.sample, inputs=inputs))
-
-
-def judge(case: Judged, found: Any, flushes: bool = False) -> str | None:
-    """What is wrong with the outputs of a call, present ones only and in order."""
-    results = found if isinstance(found, tuple) else (found,)
-    for answer, actual in zip(case.present, results, strict=True):
-        args = (answer.reference, answer.tolerance, answer.out)
-        wrong = mismatch(actual, *args, bits=answer.bits, flushes=flushes)
-        if wrong is not None:
-            return wrong if len(results) == 1 else f"{answer.name}: {wrong}"
-    return None
-
-
-def values(made: Any) -> Any:
-    """NumPy values of what a call gave; blocks decoded."""
-    if isinstance(made, tuple):
-        return tuple(values(m) for m in made)
-    if of_value(made._dtype_value).is_block:
-        return call(BY_NAME["cast"], [made], {"dtype": "float64"}).numpy()
-    return made.numpy()
-
-
-def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
+def check(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str:
     """Runs one case twice: dense into new outputs, then in odd layouts into poisoned ones."""
-    sample, attrs = case.sample, dict(case.sample.attrs)
-    flushes = hal.device(device).flushes_denormals
+    sample, answers = case
+    there, attrs = hal.device(device), dict(sample.attrs)
     arrays = [None if x is None else place(x, "dense", device) for x in sample.inputs]
-    made = call(spec, arrays, attrs, mode=mode)
-    if any(a.out.is_block for a in case.present):
-        wide = replace(case, answers=tuple(replace(a, out=dtype("f64")) for a in case.present))
-        return judge(wide, values(made), flushes)
-    wrong = judge(case, values(made), flushes)
-    if wrong is not None:
+    made = iter(values(call(spec, arrays, attrs, mode=mode)))
+    results = tuple(None if a is None else next(made) for a in answers)
+    wrong = wrong_with(spec, case, results, there.flushes_denormals)
+    if wrong:
         return f"dense: {wrong}"
-    layouts = list(layouts_of(sample, seed))
-    arrays = [
-        None if x is None else place(x, kind, device)
-        for x, kind in zip(sample.inputs, layouts, strict=True)
-    ]
-    if spec.aliasing == "required":
-        call(spec, arrays, attrs, mode=mode)
-        wrong = judge(case, tuple(a.numpy() for a in arrays[: len(spec.outputs)]), flushes)
-    else:
-        outs = [
-            None if a is None else Output(a.reference.shape, a.out, layouts[0], device)
-            for a in case.answers
-        ]
-        views = tuple(None if o is None else o.view for o in outs)
-        call(spec, arrays, attrs, views if spec.more_outputs else views[0], mode)
-        wrong = judge(case, tuple(o.values() for o in outs if o is not None), flushes)
-    return None if wrong is None else f"{'/'.join(layouts)}: {wrong}"
+    layouts = tuple(layouts_of(sample, seed))
+    part = run_sample(spec, Probe(sample, layouts), there, mode)
+    wrong = part.refusal or part.failed
+    wrong = wrong or wrong_with(spec, case, part.arrays, there.flushes_denormals)
+    return f"{'/'.join(layouts)}: {wrong}" if wrong else ""
 
 
 def outcome(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> str | None:
@@ -154,12 +74,9 @@ def outcome(spec: OpSpec, case: Judged, device: str, mode: str, seed: int) -> st
     device lacks it decomposes, and the ten core ops it must have."""
     try:
         found = check(spec, case, device, mode, seed)
-        if found and hal.device(device).flushes_denormals and (other := flushed(case)):
-            found = check(spec, other, device, mode, seed) and found
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
-    label = f"{spec.name} on {device} ({mode}), {case.sample.label}"
-    return None if found is None else f"{label}: {found}"
+    return f"{spec.name} on {device} ({mode}), {case[0].label}: {found}" if found else None
 
 
 @pytest.mark.parametrize("op", CASES)
@@ -193,10 +110,10 @@ def test_the_decomposed_form_is_core_ops_alone(device: str) -> None:
         return found
 
     for spec in (s for s in BY_NAME.values() if not s.is_core):
-        case = samples(spec.name)[0]
-        arrays = [None if x is None else place(x, "dense", device) for x in case.sample.inputs]
+        sample, _ = samples(spec.name)[0]
+        arrays = [None if x is None else place(x, "dense", device) for x in sample.inputs]
         before = calls()
-        call(spec, arrays, dict(case.sample.attrs), mode="decomposed")
+        call(spec, arrays, dict(sample.attrs), mode="decomposed")
         used = calls() - before
         assert used and all(BY_NAME[op].is_core and whole for op, whole in used), spec.name
 

@@ -28,7 +28,7 @@ def run(folder: Path, code: str, rank: int = 1, **more: str) -> None:
     later = folder / "backends" / "later"
     later.mkdir(parents=True, mode=0o755)
     later.parent.chmod(0o755)
-    source = package_folder() / "backends" / "dayone"
+    source = Path(package_folder()) / "backends" / "dayone"
     text = (source / "backend.toml").read_text()
     lines = [n for n in text.splitlines() if not n.startswith(("name", "rank", "deferred"))]
     head = ['name = "later"', f"rank = {rank}", "deferred = true"]

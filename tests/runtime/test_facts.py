@@ -40,6 +40,14 @@ def test_a_decision_is_the_same_again(data: Any, call: str, device: str) -> None
     assert again.refusals == here.refusals
 
 
+def test_a_file_of_before_devices_said_their_driver_is_read(data: Any) -> None:
+    later = ("driver", "state_code", "state_why")
+    old = [{k: v for k, v in d.items() if k not in later} for d in data["devices"]]
+    assert all(
+        d.driver == "" for d in replay.from_data(data | {"devices": old}, "it").facts.devices
+    )
+
+
 def test_another_policy_is_tried_on_the_same_answers(data: Any) -> None:
     recording = replay.from_data(data, "it")
     never = replay.decide_again(recording, CALLS[1], "dayone:0", Contract(fallback="never"))

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,10 @@ HEAVY = [
         "glob",
         "anyhal.runtime.probe",
         "anyhal.runtime.queue",
+        "cryptography",
     ),
     *("anyhal.runtime.kernels", "anyhal.runtime.native", "anyhal.runtime.einsum"),
+    *("pathlib", "urllib", "ipaddress", "fnmatch", "json", "zlib"),
 ]
 LOADED = "import sys\nprint([m for m in {heavy!r} if m in sys.modules])\n"
 
@@ -48,9 +51,12 @@ def run(code: str, cache: Path, **more: str) -> str:
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder in which a first matmul has left what it found out."""
+    """A cache folder in which a first matmul has left what it found out, and a second one what was
+    too young for the first to rely on."""
     cache = tmp_path_factory.mktemp("cache")
-    run(f"import numpy as np, anyhal as hal\n{MATMUL}", cache)
+    for wait_s in (2.1, 0):
+        run(f"import numpy as np, anyhal as hal\n{MATMUL}", cache)
+        time.sleep(wait_s)
     return cache
 
 
@@ -144,7 +150,7 @@ def beside(folder: Path, name: str, rank: int, machine: str = "") -> Path:
     """A stranger: the smallest backend under another name, outside the package."""
     place = folder / "backends" / name
     place.mkdir(parents=True, mode=0o755)
-    source = package_folder() / "backends" / "dayone"
+    source = Path(package_folder()) / "backends" / "dayone"
     lines = [
         line
         for line in (source / "backend.toml").read_text().splitlines()

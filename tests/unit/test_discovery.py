@@ -44,11 +44,11 @@ def one(tmp_path: Path, **options: object) -> discovery.BackendRecord:
 def test_a_backend_walks_all_five_stages(tmp_path: Path) -> None:
     folder = make(tmp_path, "chip")
     record = one(tmp_path)
-    assert record.error is None and record.name == "chip" and record.path == folder
+    assert record.error is None and record.name == "chip" and record.path == str(folder)
     assert [s.stage for s in record.stages] == list(STAGES)
     assert [s.status for s in record.stages] == ["ok"] * 5 + ["waiting"] * 7
     assert record.state == "uncertified" and len(record.sha256) == 64
-    assert record.library == folder / "libanyhal_chip.so"
+    assert record.library == str(folder / "libanyhal_chip.so")
 
 
 def test_a_folder_may_be_a_backend_itself(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_the_environment_comes_first_and_the_first_name_wins(
     path = os.pathsep.join((str(tmp_path / "1"), str(tmp_path / "2")))
     monkeypatch.setenv("ANYHAL_BACKEND_PATH", path)
     records = [r for r in discover(hashes={}).backends if r.name == "chip"]
-    assert [r.path for r in records] == [first, second]
+    assert [r.path for r in records] == [str(first), str(second)]
     assert records[0].error is None
     assert records[1].error is not None and f"taken by {first}" in records[1].error
 
@@ -194,7 +194,7 @@ def test_a_refused_backend_does_not_take_the_name(tmp_path: Path) -> None:
     good = make(tmp_path / "2", "chip")
     roots = [Root(tmp_path / "1", "a"), Root(tmp_path / "2", "b")]
     records = discover(roots=roots, hashes={}).backends
-    assert [r.error is None for r in records] == [False, True] and records[1].path == good
+    assert [r.error is None for r in records] == [False, True] and records[1].path == str(good)
 
 
 def test_the_same_file_twice_is_one_backend(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_the_build_made_is_self_tested_and_a_changed_byte_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make(tmp_path / "backends", "chip")
-    monkeypatch.setattr(discovery, "package_folder", lambda: tmp_path)
+    monkeypatch.setattr(discovery, "package_folder", lambda: str(tmp_path))
     key = "backends/chip/libanyhal_chip.so"
     good = {key: hash_of(tmp_path / key)}
     roots = [Root(tmp_path / "backends", "the package itself")]
@@ -359,9 +359,9 @@ def test_a_bad_entry_costs_only_itself_and_is_noted(
     (tmp_path / "no_backend").mkdir()
     inside = discovery._holds_manifest
 
-    def refuse(folder: Path) -> bool:  # root reads everything, so the refusal is made here
-        if folder.name == "locked":
-            raise PermissionError(13, "Permission denied", str(folder))
+    def refuse(folder: str) -> bool:  # root reads everything, so the refusal is made here
+        if folder.endswith("/locked"):
+            raise PermissionError(13, "Permission denied", folder)
         return inside(folder)
 
     monkeypatch.setattr(discovery, "_holds_manifest", refuse)

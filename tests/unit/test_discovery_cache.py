@@ -131,12 +131,12 @@ def others(path: Path) -> None:
     path.chmod(0o666)
 
 
-def deep(path: Path) -> None:
-    text = b"[" * 100_000
-    path.write_bytes(discovery_cache._head(text) + b"\n" + text)
+def another_form(path: Path) -> None:
+    head, _, rows = path.read_bytes().partition(b"\n")
+    path.write_bytes(head.replace(b"discovery 3", b"discovery 2") + b"\n" + rows)
 
 
-@pytest.mark.parametrize("harm", [cut, flip, pipe, folder, endless, others, deep])
+@pytest.mark.parametrize("harm", [cut, flip, pipe, folder, endless, others, another_form])
 def test_a_file_that_is_damaged_or_not_ours_is_ignored(
     kept: Path, source: Path, harm: Callable[[Path], None]
 ) -> None:
@@ -182,10 +182,10 @@ def test_it_is_bounded_and_what_is_in_use_stays(
         remember(f"new {i}", stamp_of([source]), "question", Asked(i))
     next_process()
     assert len(discovery_cache._read(kept)) == 5
-    assert {f'"new {i}"' for i in range(3)} < set(discovery_cache._read(kept))
+    assert {f"new {i}" for i in range(3)} < set(discovery_cache._read(kept))
 
 
-def test_what_json_cannot_hold_is_not_kept(kept: Path, source: Path) -> None:
+def test_what_cannot_be_packed_is_not_kept(kept: Path, source: Path) -> None:
     asked = Asked({"date": datetime.date(2026, 1, 1)})
     assert ask(source, asked) == ask(source, asked) == asked.answer
     assert asked.times == 2

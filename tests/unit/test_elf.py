@@ -257,11 +257,12 @@ def test_glibc_and_musl_do_not_mix() -> None:
     assert elf.c_library_refusal(_needing(), MUSL) == (
         "it is built for glibc, this process runs musl"
     )
-    theirs = _needing(needed=("libc.musl-x86_64.so.1",))
-    assert elf.c_library_refusal(theirs, MUSL) == ""
-    assert elf.c_library_refusal(theirs, GLIBC) == (
-        "it is built for musl (it needs libc.musl-x86_64.so.1), this process runs glibc 2.28"
-    )
+    for name in ("libc.musl-x86_64.so.1", "libc.so"):  # of Alpine, of musl-gcc
+        theirs = _needing(needed=(name,))
+        assert elf.c_library_refusal(theirs, MUSL) == ""
+        assert elf.c_library_refusal(theirs, GLIBC) == (
+            f"it is built for musl (it needs {name}), this process runs glibc 2.28"
+        )
     assert elf.c_library_refusal(_needing(needed=()), MUSL) == ""
 
 

@@ -22,10 +22,7 @@ def test_unset_and_empty_give_the_default(row: settings.Setting[object]) -> None
 
 def test_values_are_typed() -> None:
     two = os.pathsep.join(("/opt/a", "/opt/b"))
-    assert settings.BACKEND_PATH.read({"ANYHAL_BACKEND_PATH": two}) == (
-        Path("/opt/a"),
-        Path("/opt/b"),
-    )
+    assert settings.BACKEND_PATH.read({"ANYHAL_BACKEND_PATH": two}) == ("/opt/a", "/opt/b")
     assert settings.THREADS.read({"ANYHAL_THREADS": "3"}) == 3
     assert settings.DEBUG_POOL.read({"ANYHAL_DEBUG_POOL": "ON"}) is True
     assert settings.LOG.read({"ANYHAL_LOG": "Debug"}) == "debug"
@@ -62,7 +59,7 @@ def test_sec_03_more_rights_than_the_user_ignores_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ANYHAL_BACKEND_PATH", "/opt/a")
-    assert settings.BACKEND_PATH.read() == (Path("/opt/a"),)
+    assert settings.BACKEND_PATH.read() == ("/opt/a",)
     monkeypatch.setattr(os, "getresuid", lambda: (1000, 0, 0))
     assert not settings.environment_is_trusted()
     assert settings.BACKEND_PATH.read() == ()
@@ -75,10 +72,35 @@ def test_unknown_names_suggest_the_nearest() -> None:
     assert "ANYHAL_BACKENDS_PATH" in sentence and "did you mean ANYHAL_BACKEND_PATH?" in sentence
 
 
+@pytest.mark.parametrize("home", ["relative", "~", "~nobody-of-this-name"])
+def test_who_has_no_home_is_told_what_to_set(home: str) -> None:
+    """Never below the current directory."""
+    with pytest.raises(NotFoundError, match="set ANYHAL_CACHE to a folder"):
+        settings.cache_folder({"HOME": home})
+    assert settings.cache_folder({"HOME": home, "ANYHAL_CACHE": "/c"}) == "/c"
+
+
+def test_paths_are_told_apart_however_they_are_written() -> None:
+    given = {"ANYHAL_BACKEND_PATH": "/opt//a/:/opt/./a:/opt/b/../a:/"}
+    assert settings.BACKEND_PATH.read(given) == ("/opt/a", "/opt/a", "/opt/b/../a", "/")
+
+
 def test_cache_folder_follows_the_platform() -> None:
-    assert settings.cache_folder({"ANYHAL_CACHE": "/c"}) == Path("/c")
-    assert settings.cache_folder({"XDG_CACHE_HOME": "/x"}) == Path("/x/anyhal")
-    assert settings.cache_folder({"XDG_CACHE_HOME": "rel"}) == Path.home() / ".cache" / "anyhal"
+    assert settings.cache_folder({"ANYHAL_CACHE": "/c"}) == "/c"
+    assert settings.cache_folder({"XDG_CACHE_HOME": "/x"}) == "/x/anyhal"
+    assert settings.cache_folder({"XDG_CACHE_HOME": "rel"}) == os.path.expanduser("~/.cache/anyhal")
+
+
+def test_a_user_without_home_and_name_has_a_cache_folder_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody(number: int) -> None:
+        raise KeyError(number)
+
+    assert settings.cache_folder({"HOME": "/h"}) == "/h/.cache/anyhal"
+    monkeypatch.setattr(settings.pwd, "getpwuid", nobody)
+    assert settings.cache_folder({"HOME": "/h"}) == "/h/.cache/anyhal"
+    assert settings.cache_folder({}) == "/dev/null/.cache/anyhal"
 
 
 def test_table_is_sorted_and_complete() -> None:

@@ -39,7 +39,7 @@ void differentiate(const Call& call) {
     const LogSum whole(row, stride, classes);
     for (int64_t c = 0; c < classes; ++c) {
       const double x = value_of(row[c * stride]);
-      double p = std::exp(x - whole.top - whole.log);
+      double p = std::exp(x - whole.top) / whole.total;  // one rounded difference
       if (!absent(lse))
         p = std::exp(x - value_of(call.view<const Wide<T>>(kLse).data()[walk.at(3)]));
       const double weight = (c == target ? 1 - part : 0) + other;

@@ -100,12 +100,11 @@ inline int64_t count_targets(const Call& call, const char* op, int64_t classes, 
 
 // One row of logits: its maximum, and the logarithm of the sum of exp(x - top). NaN as the rule is.
 struct LogSum {
-  double top, log;
+  double top, total = 0, log;
 
   template <class T>
   LogSum(const T* row, int64_t stride, int64_t count) {
     top = value_of(row[0]);
-    double total = 0;
     for (int64_t i = 1; i < count; ++i)
       top = value_of(row[i * stride]) > top ? value_of(row[i * stride]) : top;
     for (int64_t i = 0; i < count; ++i) total += std::exp(value_of(row[i * stride]) - top);

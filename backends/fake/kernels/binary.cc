@@ -18,7 +18,8 @@ double floor_divide(double a, double b) {
 }
 
 double logaddexp(double a, double b) {
-  if (a == b || std::isnan(a + b)) return a == b ? a + std::log(2.0) : a + b;
+  if (std::isnan(a) || std::isnan(b)) return a + b;
+  if (a == b) return a + std::log(2.0);
   return std::fmax(a, b) + std::log1p(std::exp(-std::fabs(a - b)));
 }
 

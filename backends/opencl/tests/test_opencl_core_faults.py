@@ -92,7 +92,7 @@ whole(device)
 with hal.use(device=device):
     x = hal.asarray(values)
     good = hal.add(x, x)
-    good.numpy()
+    hal.multiply(good, x).numpy()  # both were tested before
     script("fault=clEnqueueNDRangeKernel@2:-5")
     fine, bad = hal.add(good, x), hal.multiply(good, x)
     after = hal.add(bad, x)

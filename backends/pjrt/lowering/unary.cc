@@ -62,7 +62,9 @@ Value sign(Text& text, const Value& x) {
   const Value zero = text.number_like(0, x), one = text.number_like(1, x);
   if (!is_float(x.dtype) && !is_signed(x.dtype))
     return text.select(text.compare("EQ", x, zero), zero, one);
-  const Value low = text.select(text.compare("LT", x, zero), text.number_like(-1, x), x);
+  // x * 0 is a zero of its sign or NaN; a subnormal number that compares like 0 is 0.
+  const Value rest = text.binary("multiply", x, zero);
+  const Value low = text.select(text.compare("LT", x, zero), text.number_like(-1, x), rest);
   return text.select(text.compare("GT", x, zero), one, low);
 }
 
@@ -121,6 +123,25 @@ Value atanh(Text& text, const Value& x) {
       text.binary("divide", text.binary("add", size, size), text.binary("subtract", one, size));
   const Value found =
       text.binary("multiply", text.unary("log_plus_one", ratio), text.number_like(0.5, x));
+  const Value negative = text.compare("LT", x, text.number_like(0, x));
+  const Value zero = text.compare("EQ", x, text.number_like(0, x));
+  return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
+}
+
+// The arc tangent in f32 by a polynomial: Abramowitz and Stegun 4.4.49, off by 2e-8 at most.
+Value short_atan(Text& text, const Value& x) {
+  const double terms[] = {0.0028662257,  -0.0161657367, 0.0429096138,  -0.0752896400,
+                          0.1065626393, -0.1420889944, 0.1999355085, -0.3333314528};
+  const Value one = text.number_like(1, x), size = magnitude(text, x);
+  const Value far = text.compare("GT", size, one);
+  const Value t = text.select(far, text.binary("divide", one, size), size);
+  const Value square = text.binary("multiply", t, t);
+  Value sum = text.number_like(0, x);
+  for (const double term : terms)
+    sum = text.binary("multiply", text.binary("add", sum, text.number_like(term, x)), square);
+  const Value near = text.binary("multiply", t, text.binary("add", one, sum));
+  const Value turned = text.binary("subtract", text.number_like(M_PI_2, x), near);
+  const Value found = text.select(far, turned, near);
   const Value negative = text.compare("LT", x, text.number_like(0, x));
   const Value zero = text.compare("EQ", x, text.number_like(0, x));
   return text.select(zero, x, text.select(negative, text.unary("negate", found), found));
@@ -207,10 +228,16 @@ sdk::Answer unary_fits(const anyhal_op_desc& desc) {
 Value lower_unary(Text& text, const anyhal_op_desc& desc, const std::vector<Value>& in) {
   const int32_t fn = sdk::attributes<anyhal_attrs_unary>(desc).fn;
   if (fn == ANYHAL_UNARY_FN_SIGNBIT) return signbit(text, in[0]);
-  // Plugin 0.115 mixes up lanes where a loop over halves holds its arc tangent.
-  const bool doubled = fn == ANYHAL_UNARY_FN_ATAN && sdk::kHalves.has(in[0].dtype);
-  const uint32_t compute = doubled ? uint32_t{ANYHAL_DTYPE_F64} : wide_of(in[0].dtype);
-  const Value found = computed(text, fn, text.convert(in[0], compute));
+  // XLA's own is past 3 ulp in f32 here and there.
+  const bool doubled = fn == ANYHAL_UNARY_FN_EXPM1 && in[0].dtype == ANYHAL_DTYPE_F32;
+  const Value x = text.convert(in[0], doubled ? uint32_t{ANYHAL_DTYPE_F64} : wide_of(in[0].dtype));
+  // Plugin 0.115 mixes up lanes where a loop of many turns holds its arc tangent.
+  const bool own = fn == ANYHAL_UNARY_FN_ATAN && x.dtype == ANYHAL_DTYPE_F32;
+  Value found = own ? short_atan(text, x) : computed(text, fn, x);
+  if (fn == ANYHAL_UNARY_FN_ASIN) {  // XLA halves its argument, which may flush
+    const Value tiny = text.compare("LT", magnitude(text, x), text.number_like(1e-9, x));
+    found = text.select(tiny, x, found);
+  }
   return text.convert(found, sdk::output(desc).dtype);
 }
 

@@ -58,7 +58,7 @@ def test_a_bad_plugin_costs_only_itself(paths: list[Path], tmp_path: Path, kind:
     elif kind == "stranger":
         from anyhal.runtime.discovery import package_folder
 
-        bad = package_folder() / "libanyhal.so"
+        bad = Path(package_folder()) / "libanyhal.so"
     code = (
         "import anyhal as hal\n"
         "given = {'plugins': __import__('sys').argv[1]}\n"

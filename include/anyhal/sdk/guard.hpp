@@ -115,6 +115,10 @@ inline anyhal_status agree(const anyhal_hello& hello, anyhal_reply& reply, anyha
                 hello.abi_min & 0xffff, hello.abi_max >> 16, hello.abi_max & 0xffff,
                 kOurs < hello.abi_min ? "the backend" : "the core");
   }
+  if (hello.flags != 0 || hello.reserved != 0) {
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "the core greets with a flag or word that is unknown here; upgrade the backend");
+  }
   reply.flags = 0;
   reply.registry_version = ANYHAL_REGISTRY_VERSION;
   reply.fingerprints = anyhal_fingerprints;

@@ -83,6 +83,14 @@ inline Answer no_attributes(const anyhal_op_desc& desc) {
   return yes();
 }
 
+// Whether two positions are one address.
+inline bool repeats(const anyhal_tensor_desc& t) {
+  for (uint32_t d = 0; d < t.rank; ++d) {
+    if (t.strides[d] == 0 && t.dims[d] > 1 && steps(t, d) > 1) return true;
+  }
+  return false;
+}
+
 // ---------------------------------------------------------------------------------- rows, plans
 
 class Plan;
@@ -314,6 +322,9 @@ class OpTable {
         return invalid("only a 0-d input can be inline", number);
       Answer shape = check_shape(t, number);
       if (!shape.yes()) return shape;
+      // Writes at one address from two positions would depend on their order.
+      if (i >= desc.input_count && repeats(t))
+        return invalid("the output repeats elements (stride 0)", number);
     }
     return yes();
   }

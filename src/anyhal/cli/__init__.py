@@ -28,6 +28,7 @@ COMMANDS = (
     "backend",
     "bench",
     "cache",
+    "certificate",
     "certify",
     "check-backend",
     "config",

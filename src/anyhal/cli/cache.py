@@ -62,7 +62,7 @@ def _agreed(before: list[Content]) -> bool:
         if found.files:
             said = f"{found.part.name}: {_many(found)}, {_size(found.nbytes)}; {found.part.cost}"
             print(printable(said), file=sys.stderr)
-    return typer.confirm(f"clear these below {printable(str(cache_folder()))}?", err=True)
+    return typer.confirm(f"clear these below {printable(cache_folder())}?", err=True)
 
 
 def _many(found: Content) -> str:
@@ -93,7 +93,7 @@ def _show(found: list[Content], as_json: bool, cleared: list[tuple[Part, int, in
 def _document(found: list[Content], cleared: list[tuple[Part, int, int]]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "schema": 1,
-        "folder": printable(str(cache_folder())),
+        "folder": printable(cache_folder()),
         "parts": [
             {
                 "name": one.part.name,

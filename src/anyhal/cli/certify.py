@@ -44,6 +44,9 @@ def certify(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one page there.")] = None,
     junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML there.")] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="Sign with this Ed25519 key; else with this user's own.")
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Print the cases and stop.")] = False,
 ) -> int:
     """Judge a backend's numbers, claims and behaviour; exits 0 certified, 1 not, 2 not run."""
@@ -72,6 +75,8 @@ def certify(
                 fresh=fresh,
                 progress=progress,
             )
+        if report["certified"]:
+            report["certificate"] = str(_issued(report, key))
         write(json_, json.dumps(report, indent=1, allow_nan=False) + "\n")
         _write_pages(report, html, junit)
     except HalError as why:
@@ -84,6 +89,12 @@ def certify(
     limited = op or group or case or shard != "1/1"
     failed = report["outcomes"]["fail"]
     return CERTIFIED if report["certified"] or (limited and not failed) else NOT_CERTIFIED
+
+
+def _issued(report: dict[str, Any], key: Path | None) -> Path:
+    from anyhal.conformance.certificates import issue
+
+    return issue(report, key)
 
 
 def _write_pages(report: dict[str, Any], html: Path | None, junit: Path | None) -> None:
@@ -194,7 +205,8 @@ def _print(report: dict[str, Any]) -> None:
     console.print(table)
     what = f"{report['device']}, {report['tier']}, {report['seconds']:.1f} s"
     if report["certified"]:
-        said = f"certified: {what}"
+        said = f"certified: {what}\ncertificate: {report['certificate']}"
     else:
         said = f"not certified: {what}: {'; '.join(report['why_not'])}"
-    console.print(escape(said), soft_wrap=True)
+    for line in said.splitlines():
+        console.print(escape(line), soft_wrap=True)

@@ -97,6 +97,9 @@ def _device(
         "memory_bytes": fact.memory_bytes,
         "memory_kinds": list(fact.memory_kinds),
         "state": fact.state,
+        "state_code": fact.state_code,
+        "state_why": fact.state_why,
+        "driver": fact.driver,
         "own_threads": fact.own_threads,
         "simulated": fact.simulated,
         "note": fact.note,
@@ -136,6 +139,9 @@ def _print_devices(facts: Facts) -> None:
         if card not in names:  # it has an identity
             console.print(escape(f"card {card}: {', '.join(names)}"), highlight=False)
     for fact in facts.devices:
+        if fact.state_why and fact.state_code != "uncertified":
+            code = f" ({fact.state_code})" if fact.state_code else ""
+            console.print(escape(f"{fact.name}: {fact.state_why}{code}"), highlight=False)
         if fact.note:
             console.print(escape(f"note on {fact.name}: {fact.note}"), highlight=False)
     for note in facts.notes:

@@ -172,8 +172,8 @@ def libraries(records: Iterable[BackendRecord], mapped: list[str]) -> dict[str, 
     owners: dict[str, str] = {}
     vendors: dict[str, str] = {}
     for record in records:
-        if record.library is not None:
-            owners[str(record.library)] = record.name
+        if record.library:
+            owners[record.library] = record.name
         for path in (*dict(record.settings).values(), *record.first):
             vendors[os.path.realpath(path)] = record.name
     rows = []
@@ -192,7 +192,7 @@ def libraries(records: Iterable[BackendRecord], mapped: list[str]) -> dict[str, 
 
 def _hash(path: str) -> str:
     try:
-        return hash_of(Path(path))
+        return hash_of(path)
     except OSError:
         return ""
 

@@ -132,8 +132,10 @@ def who_ran_what(outcome: Outcome) -> None:
 def routes_by_op(outcome: Outcome) -> None:
     """Every route of the run, slowest first, on stderr."""
     table = Table(title=escape(f"routes on {outcome.device}"), title_justify="left", **_PLAIN)
-    for heading in ("op", "device", "numerics", "decomposed"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("op", no_wrap=True)
+    table.add_column("device, state", overflow="fold")
+    table.add_column("numerics", no_wrap=True)
+    table.add_column("decomposed", overflow="fold")
     for heading in ("calls", "time ms", "µs per call"):
         table.add_column(heading, justify="right", overflow="fold")
     for row in outcome.routes:
@@ -142,6 +144,7 @@ def routes_by_op(outcome: Outcome) -> None:
         if time_ms is not None:
             times = (f"{time_ms:.1f}", f"{1000 * time_ms / row['calls']:.1f}")
         decomposed = "yes" if row["decomposed"] else "no"
-        shown = (row["op"], row["device"], row["numerics"], decomposed)
+        where = f"{row['device']}, {row['state']}"
+        shown = (row["op"], where, row["numerics"], decomposed)
         table.add_row(*cells(*shown, row["calls"], *times))
     Console(file=sys.stderr).print(table)

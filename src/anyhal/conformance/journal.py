@@ -43,7 +43,7 @@ class Journal:
             ]
         )
         name = hashlib.sha256(key.encode()).hexdigest()[:32]
-        self._path = (folder or cache_folder() / "certify") / f"{name}.jsonl"
+        self._path = (folder or Path(cache_folder()) / "certify") / f"{name}.jsonl"
         self.nonce = nonce or secrets.token_hex(16)
         self.known: dict[str, dict[str, Any]] = {}
         self._file = self._open()

@@ -41,7 +41,7 @@ def poison(shape: tuple[int, ...], d: DType) -> Any:
     return np.full(shape, True if d.kind == "bool" else 0x5B, d.numpy)
 
 
-def place(x: Any, layout: str, device: str) -> Any:
+def place(x: Any, layout: str, device: Any) -> Any:
     """A device array with the values of x; its strides and offset depend on `layout`."""
     if isinstance(x, Blocks):
         data = np.ascontiguousarray(x.data).reshape(-1)
@@ -77,11 +77,25 @@ class OutsideError(AssertionError):
 class Output:
     """A poisoned output inside a frame that may not change."""
 
-    def __init__(self, shape: tuple[int, ...], d: DType, layout: str, device: str) -> None:
+    def __init__(self, shape: tuple[int, ...], d: DType, layout: str, device: Any) -> None:
         layout = layout if layout == "gaps" else "offset"
         frame, self.window = framed(shape, layout)
-        self.before = poison(frame, d)
+        self.before, self.device = poison(frame, d), device
         self.frame = hal.asarray(self.before, device=device)
+        self.view = self.frame[self.window]
+
+    def hold(self, what: str) -> None:
+        """Begins anew with something else in it: all bits set ("ones"), or what it holds now with
+        the other sign ("negated"), which is plausible and wrong."""
+        held = self.frame.numpy()[self.window].copy()
+        if held.dtype.kind == "b":
+            held = ~held
+        elif what == "ones":
+            held.reshape(-1).view(np.uint8)[...] = 0xFF
+        else:
+            held = np.invert(held) if held.dtype.kind in "iu" else -held
+        self.before[self.window] = held
+        self.frame = hal.asarray(self.before, device=self.device)
         self.view = self.frame[self.window]
 
     def values(self) -> Any:

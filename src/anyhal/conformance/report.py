@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anyhal.conformance import suite
+from anyhal.conformance.required import missing
 from anyhal.conformance.suite import Finding
 
 SCHEMA = 1
@@ -119,12 +120,19 @@ def _processor() -> str:
 
 
 def coverage(cases: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Per op: cases that said something, and those that were refused."""
+    """Per op: answers that were judged right by the oracle, and cases that were refused. What
+    passed without having been able to fail counts as neither."""
     found: dict[str, dict[str, int]] = {}
     for case in cases:
-        if case["group"] == "numerics":
-            row = found.setdefault(case["op"], {"informative": 0, "refused": 0})
-            row["refused" if case["outcome"] == "refused" else "informative"] += 1
+        measured = case["measured"]
+        judged = measured.get("calls") if case["group"] == "numerics" else measured.get("ran")
+        if not case["op"] or (judged is None and case["group"] != "numerics"):
+            continue
+        row = found.setdefault(case["op"], {"informative": 0, "refused": 0})
+        if case["outcome"] == "refused":
+            row["refused"] += 1
+        elif case["outcome"] == "pass" and measured.get("informative", True):
+            row["informative"] += 1 if judged is None else int(judged)
     return dict(sorted(found.items()))
 
 
@@ -146,4 +154,6 @@ def why_not(report: Mapping[str, Any]) -> list[str]:
         said.append("not all cases of the tier were asked")
     if report["tier"] == "smoke":
         said.append("the smoke tier certifies nothing; use quick or full")
+    elif report["complete"]:
+        said += missing(report)
     return said

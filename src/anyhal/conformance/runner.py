@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from anyhal import settings
 from anyhal.conformance import judge as judging
 from anyhal.conformance import suite
 from anyhal.conformance import worker as working
@@ -99,10 +100,9 @@ def certify(
         run.stop()
 
 
-def smoke(backend: str) -> bool:
-    """Whether the smoke tier finds nothing wrong: what a provisional state needs."""
-    report = certify(backend, "smoke")
-    return not report["outcomes"]["fail"]
+def smoke(backend: str) -> dict[str, Any]:
+    """The report of the smoke tier, which a provisional state needs."""
+    return certify(backend, "smoke", fresh=True)
 
 
 class _Run:
@@ -113,6 +113,7 @@ class _Run:
     ) -> None:
         path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
         self._environ = (os.environ.copy() if environ is None else environ) | {"PYTHONPATH": path}
+        self._environ[settings.SMOKE.name] = "0"  # a worker is not to start the suite once more
         self.backend = backend
         self.device = backend if ":" in backend else f"{backend}:0"
         self._progress = progress
@@ -174,7 +175,7 @@ class _Run:
         total = len(cases)
         for case in cases:
             row = journal.known.get(case.id)
-            seed = suite.seed_of(journal.nonce, case.id) if given is None else given
+            seed = suite.seed_for(journal.nonce, case) if given is None else given
             if row is None:
                 todo.append((case, seed))
                 continue

@@ -21,7 +21,7 @@ from anyhal.ops import _oracle
 from anyhal.ops._spec import OpSpec
 from anyhal.ops.scaled_matmul import scaled_parts
 
-__all__ = ["BOUNDS", "bound", "mismatch", "rounded_factors"]
+__all__ = ["BOUNDS", "bound", "mismatch", "rounded_factors", "wrong_elements"]
 
 _WIDE = np.longdouble
 
@@ -353,7 +353,8 @@ def rounded_factors(
     epilogue makes of it. 0 for strict numerics and for ops without products."""
     if accumulate == 0 or spec.name not in ("matmul", "matmul_epilogue", "quant_matmul"):
         return 0.0
-    if dtype(inputs[0].dtype).short not in ("f32", "bf16"):
+    rounded = ("f32", "bf16", "f16") if accumulate == 3 else ("f32", "bf16")
+    if dtype(inputs[0].dtype).short not in rounded:
         return 0.0
     if accumulate == 3 and spec.name != "quant_matmul":
         return 0.0
@@ -418,9 +419,22 @@ def mismatch(
     actual, reference = np.asarray(actual), np.asarray(reference)
     if actual.shape != reference.shape:
         return f"shape {list(actual.shape)} instead of {list(reference.shape)}"
+    wrong = wrong_elements(actual, reference, tolerance, out_dtype, bits=bits, flushes=flushes)
+    return _report(wrong, actual, reference, tolerance)
+
+
+def wrong_elements(
+    actual: Any,
+    reference: Any,
+    tolerance: Any,
+    out_dtype: DType,
+    *,
+    bits: bool = False,
+    flushes: bool = False,
+) -> Any:
+    """Where `mismatch` finds something: a bool for each element of two arrays of one shape."""
     if out_dtype.kind != "float":
-        wrong = actual != reference.astype(actual.dtype)
-        return _report(wrong, actual, reference, np.zeros(reference.shape))
+        return actual != reference.astype(actual.dtype)
     a, r = actual.astype(_WIDE), reference.astype(_WIDE)
     limit = _FORMATS[out_dtype.short].overflow
     with np.errstate(all="ignore"):
@@ -433,7 +447,7 @@ def mismatch(
         right = np.where(np.isfinite(r), right, (a == r) | (np.isnan(a) & np.isnan(r)))
         if bits:
             right &= np.isnan(r) | (np.signbit(a) == np.signbit(r))
-    return _report(~right, actual, reference, tolerance)
+    return ~right
 
 
 def _report(wrong: Any, actual: Any, reference: Any, tolerance: Any) -> str | None:

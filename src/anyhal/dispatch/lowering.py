@@ -82,7 +82,8 @@ class _Native:
         if not verdict.accepts:
             return verdict
         main = next(o[0] for o in self.operands if not o[4] & _ABSENT)
-        wrong = cell_refusal(device, self.spec, of_value(main), self.words(verdict.numerics))
+        words = self.words(verdict.numerics)
+        wrong = cell_refusal(device, self.spec, of_value(main), words, self.called)
         return Verdict("no", "policy", text=wrong) if wrong else verdict
 
     def _ask(self, device: Device, numerics: str) -> Verdict:

@@ -4,12 +4,10 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-import json
 import os
 from _thread import allocate_lock
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from anyhal.errors import InvalidArgumentError
@@ -35,6 +33,9 @@ def calls() -> list[tuple[CallFact, tuple[Candidate, ...]]]:
 
 def write(path: str | os.PathLike[str], data: Mapping[str, Any]) -> None:
     """As JSON, whole or not at all."""
+    import json  # most processes write none
+    from pathlib import Path
+
     target = Path(path)
     part = target.parent / f".{target.name}.{os.getpid()}.part"
     try:

@@ -1,11 +1,11 @@
 """Known answers before first use: an op × dtype on a device must give its op file's answers.
 SPDX-License-Identifier: Apache-2.0
 
-The cell (library, device, op, main dtype) is the unit of trust: a wrong answer quarantines the
-cell, not the backend. Verdicts are kept on disk by the library's hash and the op file's, so that a
-cell is tested once per machine. No answer at all is kept for the process only; a lost device and
-memory that ran out say nothing of the cell and go to the caller. Test equipment is tested only when
-its settings ask for it, since its calls are counted.
+The cell (library, device, op or function, main dtype) is the unit of trust: a wrong answer
+quarantines the cell, not the backend. Verdicts are kept on disk by the library's hash and the op
+file's, so that a cell is tested once per machine. No answer at all is kept for the process only; a
+lost device and memory that ran out say nothing of the cell and go to the caller. Test equipment is
+tested only when its settings ask for it, since its calls are counted.
 """
 
 from __future__ import annotations
@@ -28,13 +28,18 @@ _running: dict[tuple[str, str, str], Any] = {}  # by cell: a lock that its test 
 os.register_at_fork(after_in_child=_running.clear)  # the threads that test are the parent's
 
 
-def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:
+def cell_refusal(
+    device: Device, spec: OpSpec, main: DType, words: Sequence[int], called: str = ""
+) -> str:
     """ "" when the cell gave right answers under those numerics, else the sentence that says what
-    was wrong."""
+    was wrong. `called` is the call as messages name it: an op with several functions, such as
+    unary, has a cell for each."""
     if not device.tested:
         return ""
     refuse_in_kernel()
-    cell = (device.name, spec.name, verdicts.cell_of(main, words))
+    variant = called.partition(" ")[0] if spec.variants else ""
+    variant = variant if spec.variants.get(variant) else ""
+    cell = (device.name, spec.name, verdicts.cell_of(main, words, variant))
     while (known := _verdicts.get(cell)) is None:
         with _lock:
             running = _running.get(cell)
@@ -46,16 +51,16 @@ def cell_refusal(device: Device, spec: OpSpec, main: DType, words: Sequence[int]
                 continue
         try:
             if cell not in _verdicts:
-                _verdicts[cell] = _tested(device, spec, main, words)
+                _verdicts[cell] = _tested(device, spec, main, words, variant)
         finally:
             _running.pop(cell, None)
             mine.release()
     return known
 
 
-def _tested(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> str:
+def _tested(device: Device, spec: OpSpec, main: DType, words: Sequence[int], variant: str) -> str:
     """The verdict that is kept on disk, else a new one."""
-    key = verdicts.key_of(device.fact.arch, spec, verdicts.cell_of(main, words))
+    key = verdicts.key_of(device.fact.arch, spec, verdicts.cell_of(main, words, variant))
     with _lock:
         store = _stores.get(device.fingerprint)
         if store is None:
@@ -65,10 +70,10 @@ def _tested(device: Device, spec: OpSpec, main: DType, words: Sequence[int]) -> 
     from anyhal.dispatch import known_answers
 
     try:
-        known = known_answers.run(device, spec, main, words)
+        known = known_answers.run(device, spec, main, words, variant)
     except known_answers.NoAnswerError as why:
         return str(why)
     with _lock:
         store[key] = known
-        verdicts.save(device.fingerprint, store)
+        store.update(verdicts.save(device.fingerprint, {key: known}))
     return known

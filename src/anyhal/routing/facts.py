@@ -44,6 +44,9 @@ class DeviceFact:
     why_not: str = ""  # set when it cannot be used at all (lost, left out by the user)
     note: str = ""  # what limits it now, such as a missing library
     address: str = ""  # on the PCI bus, beside a UUID: "0000:3b:00.0"
+    driver: str = ""
+    state_code: str = ""  # why the state is no better: a code of runtime/stages.py
+    state_why: str = ""  # who vouches for it, or why nobody does
 
     def is_called(self, identity: str) -> bool:
         """Whether that text is its UUID or bus address, in any usual way of writing."""

@@ -215,8 +215,15 @@ def not_eligible(device: DeviceFact, contract: Contract, policy: Policy = DEFAUL
     if device.simulated:
         return "it is simulated; name it"
     if device.state in policy.only_if_named and not contract.allows_uncertified(device):
-        return f"it is {device.state}; name it, or add it to allow_uncertified"
+        return f"it is {_stated(device)}; name it, or add it to allow_uncertified"
     return ""
+
+
+def _stated(device: DeviceFact) -> str:
+    """The state, and what stands behind it: "uncertified: its certificate ... (expired)"."""
+    if not device.state_why or device.state_code in ("", device.state):
+        return device.state
+    return f"{device.state}: {device.state_why} ({device.state_code})"
 
 
 def rank_devices(
@@ -526,9 +533,11 @@ def _refusal(candidate: Candidate, own: str, contract: Contract, policy: Policy)
                 f"{where}{said}",
             )
     if device.name != own:
+        why = not_eligible(device, contract, policy)
+        if why.startswith(f"it is {device.state}") and device.state_code:
+            return refuse(device.state_code, why)
         if contract.fallback != "any":
             return refuse("policy", f"fallback={contract.fallback!r} keeps the call on {own}")
-        why = not_eligible(device, contract, policy)
         if why:
             return refuse("policy", why)
     return None
@@ -602,9 +611,11 @@ def _sentence(
     moved = sum(c.nbytes for c in copies)
     many = "1 operand" if len(copies) == 1 else f"{len(copies)} operands"
     tail = f", {many} copied ({moved} bytes)" if copies else ""
-    warn = (
-        ", named by the caller although uncertified" if best.device.state == "uncertified" else ""
-    )
+    warn = ""
+    if best.device.state == "uncertified":
+        code = best.device.state_code
+        shown = f" ({code})" if code not in ("", "uncertified") else ""
+        warn = f", named by the caller although uncertified{shown}"
     return (
         f"{call} runs {_how(best)} on {best.device.name} ({best.device.shown_state}{warn}){tail}:"
         f" {why}"

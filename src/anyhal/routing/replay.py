@@ -158,10 +158,15 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
+_LATER = ("driver", "state_code", "state_why")
+
+
 def _record(kind: Any, row: Mapping[str, Any]) -> Any:
     """A fact from its data; ValueError names the field that does not fit."""
     found: dict[str, Any] = {}
     for field in fields(kind):
+        if field.name in _LATER and field.name not in row:
+            continue  # a file of an earlier version
         value = row[field.name]
         if field.type == "tuple[str, ...]":
             found[field.name] = _words(value)

@@ -18,7 +18,6 @@ import time
 from _thread import RLock, allocate_lock
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from anyhal import _core, settings
@@ -33,7 +32,7 @@ from anyhal.errors import (
 )
 from anyhal.ops import NAMES
 from anyhal.records import mutable_record, replace
-from anyhal.routing.facts import DeviceFact, Facts, RefusedBackend
+from anyhal.routing.facts import STATES, DeviceFact, Facts, RefusedBackend
 from anyhal.routing.policy import (
     DEFAULT,
     Selection,
@@ -46,6 +45,7 @@ from anyhal.routing.policy import (
     select,
 )
 from anyhal.runtime import context
+from anyhal.runtime.certified import Standing
 from anyhal.runtime.discovery import (
     UNCERTIFIED,
     BackendRecord,
@@ -57,7 +57,14 @@ from anyhal.runtime.discovery import (
 from anyhal.runtime.file_rights import writable_by_others
 from anyhal.runtime.handles import Handle
 from anyhal.runtime.log import say
-from anyhal.runtime.opening import load_error, open_backend, refused, stages_of
+from anyhal.runtime.opening import (
+    gate,
+    load_error,
+    open_backend,
+    refused,
+    stages_of,
+    standings,
+)
 from anyhal.runtime.stages import STAGES, Stages
 from anyhal.runtime.verdicts import fingerprint_of
 
@@ -249,13 +256,26 @@ def _load_waiting(name: str | None = None) -> None:
     with _lock:
         wanted = [r for r in state.waiting if name in (None, r.name)]
         state.waiting = [r for r in state.waiting if r not in wanted]
-        wanted = [_with_hash(state, record) for record in wanted]
-        if any(record.state == UNCERTIFIED for record in wanted):
-            from anyhal.runtime.probe import meet  # most processes have none
+        try:
+            wanted = [_with_hash(state, record) for record in wanted]
+            if any(record.state == UNCERTIFIED for record in wanted):
+                from anyhal.runtime.probe import meet  # most processes have none
 
-            meet(wanted)  # all at once: those that hang do not add up
-        for record in wanted:
+                meet(wanted)  # all at once: those that hang do not add up
+        except BaseException:
+            state.waiting += wanted
+            raise
+        _load_each(state, wanted)
+
+
+def _load_each(state: _Loaded, records: list[BackendRecord]) -> None:
+    """Loads records that no longer wait. Those that an interrupt keeps from it wait again."""
+    for i, record in enumerate(records):
+        try:
             _load_found(state, record)
+        except BaseException as why:
+            state.waiting += records[i + isinstance(why, Exception) :]
+            raise
 
 
 def _load_preferred(best: DeviceFact | None) -> bool:
@@ -270,7 +290,7 @@ def _load_preferred(best: DeviceFact | None) -> bool:
             return False
         first = max(able, key=_order)
         state.waiting.remove(first)
-        _load_found(state, first)
+        _load_each(state, [first])
         return True
 
 
@@ -323,11 +343,25 @@ def _load(
     tested = not equipment or given.get("selftest") == "1"
     opened = stages[STAGES.index("open")].detail  # a second copy of a runtime, for one
     notes = "; ".join(filter(None, (*record.notes, opened)))
-    for index, row in enumerate(_numbered(rows)):
-        fact = _fact(record, f"{instance}:{index}", instance, row, notes)
+    numbered = _numbered(rows)
+    vouched = standings(record, instance, numbered, [*given.values(), *record.first])
+    if vouched:
+        stages.add(gate(vouched, str(record.library)))
+        _restate(state, record, vouched)
+    for index, (row, standing) in enumerate(zip(numbered, vouched, strict=True)):
+        fact = _fact(record, f"{instance}:{index}", instance, row, notes, standing)
         made.append(Device(fact, native, row["id"], fingerprint, tested))
         state.devices[fact.name] = made[-1]
     return made
+
+
+def _restate(state: _Loaded, record: BackendRecord, vouched: list[Standing]) -> None:
+    """Where its devices are known, a backend's state is that of its best one."""
+    states = [one.state for one in vouched]
+    best = min(states, key=STATES.index)
+    if best != record.state:
+        known = (replace(r, state=best) if r is record else r for r in state.discovery.backends)
+        state.discovery = replace(state.discovery, backends=tuple(known))
 
 
 def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -344,16 +378,24 @@ def _numbered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _artefact_folder(backend: str) -> str:
     """Where the core keeps what backends compile, for this user alone; "" when it cannot be."""
-    folder = settings.cache_folder() / "artefacts" / backend
+    folder = f"{settings.cache_folder()}/artefacts/{backend}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return ""
-    return "" if writable_by_others(folder) else str(folder)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        why = writable_by_others(folder)
+    except OSError as error:
+        why = f"{folder}: {(error.strerror or str(error)).lower()}"
+    if why:
+        say("info", f"what {backend} compiles is kept for this process only: {why}")
+    return "" if why else folder
 
 
 def _fact(
-    record: BackendRecord, name: str, instance: str, row: Mapping[str, Any], note: str
+    record: BackendRecord,
+    name: str,
+    instance: str,
+    row: Mapping[str, Any],
+    note: str,
+    standing: Standing,
 ) -> DeviceFact:
     uuid: bytes = row["uuid"]
     address = ""
@@ -366,7 +408,10 @@ def _fact(
         name=name,
         backend=instance,
         rank=record.manifest.rank if record.manifest else 0,
-        state=record.state,
+        state=standing.state,
+        state_code=standing.code,
+        state_why=standing.sentence,
+        driver=row["driver"],
         identity=uuid.hex() if any(uuid) else address,
         address=address,
         arch=row["arch"],
@@ -435,7 +480,7 @@ def another_build(name: str, library: str, sha256: str, instance: str) -> list[D
                 f"loading another build of {name!r}: no such backend runs here; see anyhal devices"
             )
         stages = Stages(row for row in record.stages if row.status == "ok")
-        other = replace(record, library=Path(library), sha256=sha256, stages=stages)
+        other = replace(record, library=library, sha256=sha256, stages=stages)
         return _load(state, other, instance, {})
 
 
@@ -504,7 +549,9 @@ def device(name: Device | str | None = None) -> Device:
             return _loaded().devices[best.name]
         known = facts()
         if known.devices:
-            raise NotFoundError(_none_unnamed(known))
+            nobody = NotFoundError(_none_unnamed(known))
+            nobody.stages = tuple(r.stages[-1] for r in _loaded().discovery.backends)
+            raise nobody
         return _loaded().devices[_select(_any_spec(), known).device.name]
     _show_hidden(name)
     try:

@@ -9,18 +9,25 @@ current directory; what others can write is refused.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from anyhal import _core, settings
 from anyhal.errors import NotFoundError, typed_call
 from anyhal.printable import printable
 from anyhal.records import field, mutable_record, record, replace
 from anyhal.runtime import hardware, installed
+from anyhal.runtime.certified import (
+    BESIDE,
+    SELF_TESTED,
+    UNCERTIFIED,
+    Certificate,
+    Known,
+    hash_of_file,
+    standing,
+)
 from anyhal.runtime.discovery_cache import begin, save
 from anyhal.runtime.elf import ElfFile
 from anyhal.runtime.file_rights import Rights
@@ -32,7 +39,7 @@ from anyhal.runtime.vendor import find_libraries, plugin_paths
 from anyhal.runtime.versions import contract_fits, is_older
 
 ENTRY_POINTS = "anyhal.backends"
-SELF_TESTED, UNCERTIFIED = "self-tested", "uncertified"
+HASHES = "_build_hashes.sha256"  # as sha256sum writes it: tools/build_hashes.cmake
 
 
 @record
@@ -40,11 +47,11 @@ class BackendRecord:
     """A backend as found on disk. `error` is the sentence of the first stage that failed."""
 
     name: str
-    path: Path  # its folder
+    path: str  # its folder
     origin: str  # what led there
     stages: Stages  # five rows written here, the others by who opens it
     manifest: Manifest | None = None
-    library: Path | None = None
+    library: str = ""
     sha256: str = ""
     settings: tuple[tuple[str, str], ...] = ()
     state: str = UNCERTIFIED
@@ -55,6 +62,8 @@ class BackendRecord:
     root: Root | None = None  # where it was looked for
     first: tuple[str, ...] = ()  # libraries of its vendor that are opened before it
     chosen: tuple[str, ...] = ()  # where each of its vendor's stacks comes from, and why
+    built: bool = False  # by this build
+    certificates: tuple[Certificate, ...] = ()  # of its library
 
     @property
     def failed_stage(self) -> str:
@@ -66,7 +75,7 @@ class BackendRecord:
 class Root:
     """A folder that may hold backends, and who named it."""
 
-    path: Path
+    path: str | os.PathLike[str]
     origin: str
     strict: bool = True  # ownership counts too; not for folders of installed packages
 
@@ -81,8 +90,8 @@ class Discovery:
 
 
 @lru_cache
-def package_folder() -> Path:
-    return Path(__file__).resolve().parents[1]
+def package_folder() -> str:
+    return os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def discover(
@@ -92,6 +101,7 @@ def discover(
     test_script: str | None = None,
     asked: Iterable[str] = (),
     hash_all: bool = True,
+    known: Known | None = None,
 ) -> Discovery:
     """Walks all roots. `asked` are chip names that show test equipment; so does `test_script`.
 
@@ -106,17 +116,17 @@ def discover(
     found: list[BackendRecord] = []
     searched: list[str] = []
     notes: list[str] = _ignored() if roots is None else []
-    seen_files: dict[object, Path] = {}
-    seen_names: dict[str, Path] = {}
+    seen_files: dict[object, str] = {}
+    seen_names: dict[str, str] = {}
     known_hashes = build_hashes() if hashes is None else hashes
-    rights = Rights()
+    rights, known = Rights(), Known() if known is None else known
     for root in list(default_roots()) if roots is None else list(roots):
-        searched.append(f"{root.path} ({root.origin})")
+        searched.append(f"{os.fspath(root.path)} ({root.origin})")
         folders, problems = _backend_folders(root)
         notes += problems
         for folder in folders:
             walk = _Walk(folder, root, rights, known_hashes, test_script, seen_files, seen_names)
-            walk.hashes_library = hash_all
+            walk.hashes_library, walk.known = hash_all, known
             record = walk.record()
             if record.manifest is not None and record.manifest.test_equipment:
                 record = replace(record, hidden=test_script is None and record.name not in wanted)
@@ -129,12 +139,12 @@ def discover(
 def hashed(record: BackendRecord) -> BackendRecord:
     """The record with the hash of its library as that is now: the probe and the core open these
     bytes and no others."""
-    if record.sha256 or record.error is not None or record.library is None:
+    if record.sha256 or record.error is not None or not record.library:
         return record
     try:
         return replace(record, sha256=hash_of(record.library))
     except OSError as why:
-        file, detail = str(record.library), (why.strerror or str(why)).lower()
+        file, detail = record.library, (why.strerror or str(why)).lower()
         record.stages.add(Stage("trust", FAILED, file, "unreadable", detail, "repair it"))
         said = f"backend {record.name} was refused at stage trust: {detail} ({file}); repair it"
         return replace(record, error=said)
@@ -163,7 +173,7 @@ def _say_why_it_waits(record: BackendRecord) -> None:
         code, why, hint = "deferred", "it costs much to open", "name its device"
     else:
         return
-    record.stages.add(Stage("open", WAITING, str(record.library), code, why, hint))
+    record.stages.add(Stage("open", WAITING, record.library, code, why, hint))
 
 
 def default_roots() -> Iterator[Root]:
@@ -175,7 +185,7 @@ def default_roots() -> Iterator[Root]:
             yield Root(path, settings.BACKEND_PATH.name)
         for entry in installed.entry_points(ENTRY_POINTS):
             yield from _plugin_root(entry)
-    yield Root(package_folder() / "backends", "the package itself", strict=False)
+    yield Root(f"{package_folder()}/backends", "the package itself", strict=False)
 
 
 def _ignored() -> list[str]:
@@ -192,8 +202,8 @@ def _plugin_root(entry: installed.EntryPoint) -> Iterator[Root]:
     """The folder that a plugin's entry point names; a plugin that fails costs only itself."""
     origin = f"entry point {entry.name}"
     path, why = installed.path_of(entry)
-    if path is None:
-        yield Root(Path(os.devnull), f"{origin}, which failed: {why}")
+    if not path:
+        yield Root(os.devnull, f"{origin}, which failed: {why}")
     else:
         yield Root(path, origin, strict=False)
 
@@ -201,45 +211,44 @@ def _plugin_root(entry: installed.EntryPoint) -> Iterator[Root]:
 def build_hashes() -> dict[str, str]:
     """sha256 of each library that this build made, by its path under the package."""
     try:
-        data = json.loads((package_folder() / "_build_hashes.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        with open(f"{package_folder()}/{HASHES}", encoding="utf-8") as stream:
+            rows = [line.rstrip("\n").partition("  ") for line in stream]
+    except (OSError, ValueError):
         return {}
-    return (
-        {} if not isinstance(data, dict) else {str(key): str(value) for key, value in data.items()}
-    )
+    return {file: sha256 for sha256, _, file in rows}
 
 
-def _backend_folders(root: Root) -> tuple[list[Path], list[str]]:
+def _backend_folders(root: Root) -> tuple[list[str], list[str]]:
     """`root` itself when it holds a manifest, else those of its folders that do; and what could not
     be looked into. One bad entry costs only itself."""
 
-    def note(path: Path, why: str, cure: str) -> str:
+    def note(path: str, why: str, cure: str) -> str:
         return f"looking for backends in {path} ({root.origin}): {why}; {cure}"
 
+    top = os.fspath(root.path)
     try:
-        if _holds_manifest(root.path):
-            return [root.path], []
-        names = sorted(os.listdir(root.path))
+        if _holds_manifest(top):
+            return [top], []
+        names = sorted(os.listdir(top))
     except OSError as why:
-        return [], [note(root.path, why.strerror or str(why), "correct the path or its rights")]
-    folders: list[Path] = []
+        return [], [note(top, why.strerror or str(why), "correct the path or its rights")]
+    folders: list[str] = []
     notes: list[str] = []
     for name in names:
-        entry = root.path / name
+        entry = f"{top.rstrip('/')}/{name}"
         try:
-            os.stat(entry)  # a link that leads nowhere, or round in a circle
             if _holds_manifest(entry):
                 folders.append(entry)
+            else:
+                os.stat(entry)  # a link that leads nowhere, or round in a circle
         except OSError as why:
             notes.append(note(entry, why.strerror or str(why), "repair it or take it away"))
     if not folders and not notes:
-        notes.append(
-            note(root.path, f"no folder there holds a {FILE_NAME}", "name a backend's folder")
-        )
+        notes.append(note(top, f"no folder there holds a {FILE_NAME}", "name a backend's folder"))
     return folders, notes
 
 
-def _holds_manifest(folder: Path) -> bool:
+def _holds_manifest(folder: str) -> bool:
     """Whether a manifest lies there; OSError where that cannot be known."""
     try:
         return stat.S_ISREG(os.stat(f"{folder}/{FILE_NAME}").st_mode)
@@ -251,25 +260,28 @@ def _holds_manifest(folder: Path) -> bool:
 class _Walk:
     """One backend on its way through the stages."""
 
-    folder: Path
+    folder: str
     root: Root
     rights: Rights
     hashes: dict[str, str]
     test_script: str | None
-    seen_files: dict[object, Path]  # by inode, and by build id
-    seen_names: dict[str, Path]
+    seen_files: dict[object, str]  # by inode, and by build id
+    seen_names: dict[str, str]
     stages: Stages = field(default_factory=Stages)
     manifest: Manifest | None = None
-    library: Path | None = None
+    library: str = ""
     sha256: str = ""
     state: str = UNCERTIFIED
     given: dict[str, str] = field(default_factory=dict)
     asked: bool = False
+    built: bool = False
     elf: ElfFile | None = None
     first: list[str] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     hashes_library: bool = True
+    known: Known = field(default_factory=Known)
+    certificates: tuple[Certificate, ...] = ()
 
     def record(self) -> BackendRecord:
         steps: tuple[tuple[str, Callable[[], Stop | None]], ...] = (
@@ -287,7 +299,7 @@ class _Walk:
                 file = str(why.filename or self.folder)
                 stop = Stop("unreadable", file, why.strerror or str(why), "repair it")
             if stop is None:
-                file = str(self.library or self.folder)
+                file = self.library or self.folder
                 self.stages.passed(name, file, "; ".join(self.chosen))
                 continue
             self.stages.add(stop.row(name))
@@ -312,11 +324,13 @@ class _Walk:
             root=self.root,
             first=tuple(self.first),
             chosen=tuple(self.chosen),
+            built=self.built,
+            certificates=self.certificates,
         )
 
     @property
     def _name(self) -> str:
-        return self.manifest.name if self.manifest else self.folder.name
+        return self.manifest.name if self.manifest else os.path.basename(self.folder)
 
     @property
     def _file(self) -> str:
@@ -326,18 +340,18 @@ class _Walk:
 
     def _found(self) -> Stop | None:
         given = self.folder
-        self.folder = _path_of(self.rights.resolved(given), given)
+        self.folder = self.rights.resolved(given)
         try:
-            str(self.folder).encode("utf-8")
+            self.folder.encode("utf-8")
         except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
             why = "its path is not UTF-8, and so cannot be handed to the core"
-            return Stop("unreadable", printable(str(self.folder)), why, "rename the folder")
+            return Stop("unreadable", printable(self.folder), why, "rename the folder")
         for path in (given, self._file):
             writer = self.rights.writable_by_others(path, self.root.strict)
             if not writer:
                 continue
             hint = "take that right away (chmod go-w) or move the folder"
-            return Stop("untrusted", str(self.folder), writer, hint)
+            return Stop("untrusted", self.folder, writer, hint)
         return None
 
     def _manifest(self) -> Stop | None:
@@ -360,7 +374,7 @@ class _Walk:
             hint = "build it, or install the backend again"
             return Stop("no_library", missing, "there is no such file", hint)
         other = self.seen_names.get(self.manifest.name)
-        if other is not None and str(other) != str(self.folder):
+        if other is not None and other != self.folder:
             reason = f"the name {self.manifest.name!r} is taken by {other}, which was found first"
             hint = "remove one of the two from the search path"
             return Stop("name_taken", file, reason, hint)
@@ -373,55 +387,76 @@ class _Walk:
         # What the user names by a variable is tried, whatever the machine seems to have.
         if stop is not None and (stop.code == "other_machine" or not self.asked):
             return stop
-        self.library = self.folder / self.manifest.library
+        self.library = f"{self.folder}/{self.manifest.library}"
         if self.manifest.python:  # the interpreter's, not the machine's
             return None
         read = read_library(self.library)
         if isinstance(read, Stop):
-            self.library = None
+            self.library = ""
             return read
         self.elf = read
         return None
 
     def _trust(self) -> Stop | None:
-        assert self.library is not None
-        library = _path_of(self.rights.resolved(self.library), self.library)
-        info = os.stat(library)
+        library = self.rights.resolved(self.library)
+        info = self.rights.found(library)
         builds = [f"build id {self.elf.build_id}"] if self.elf and self.elf.build_id else []
         for mark in ((info.st_dev, info.st_ino), *builds):
             first = self.seen_files.get(mark, library)
-            if first is not library and first != library:
+            if first != library:
                 same = "same build" if isinstance(mark, str) else "same file"
                 reason = f"it is the {same} as {first}"
-                return Stop("duplicate", str(library), reason, "remove one of the two")
+                return Stop("duplicate", library, reason, "remove one of the two")
         writer = self.rights.writable_by_others(self.library, self.root.strict)
         if writer:
             hint = "take that right away (chmod go-w)"
-            return Stop("untrusted", str(library), writer, hint)
+            return Stop("untrusted", library, writer, hint)
         stop = symbols_stop(self.elf, library) if self.elf else None
         if stop is not None:
             return stop
         self.library = library
         if self.hashes_library:
             self.sha256 = hash_of(library)
-        stop = self._against_build(library)
+        stop = self._against_build(library) or self._certified(library)
         if stop is None:
             self.seen_files |= dict.fromkeys(((info.st_dev, info.st_ino), *builds), library)
         return stop
 
-    def _against_build(self, library: Path) -> Stop | None:
+    def _against_build(self, library: str) -> Stop | None:
         """Self-tested is what this build made, in its place and unchanged."""
-        package, file = f"{package_folder()}/", str(library)
-        expected = self.hashes.get(file.removeprefix(package))
-        if expected is None or not file.startswith(package):
+        package = f"{package_folder()}/"
+        expected = self.hashes.get(library.removeprefix(package))
+        if expected is None or not library.startswith(package):
             return None  # a stranger: uncertified
         self.sha256 = self.sha256 or expected
         if expected != self.sha256:
             reason = (
                 f"its hash {self.sha256[:16]} is not the build's {expected[:16]}: it was changed"
             )
-            return Stop("hash_mismatch", str(library), reason, "install anyhal again")
-        self.state = SELF_TESTED
+            return Stop("hash_mismatch", library, reason, "install anyhal again")
+        self.state, self.built = SELF_TESTED, True
+        return None
+
+    def _certified(self, library: str) -> Stop | None:
+        """What certificates make of it. One beside it that is for other bytes says that these were
+        changed, whoever signed it."""
+        beside = f"{self.folder}/{BESIDE}"
+        files = [beside] if os.path.exists(beside) else []
+        if not files and self.known.says_nothing():
+            return None
+        self.sha256 = self.sha256 or hash_of_file(library)  # who opens it compares
+        shipped = self.known.of(files)
+        found = (*shipped, *self.known.of_library(self.sha256))
+        others = {c.library for c in shipped} - {"", self.sha256}
+        if others and not any(c.library == self.sha256 for c in found):
+            reason = (
+                f"its hash {self.sha256[:16]} is not the {others.pop()[:16]} of the certificate"
+                " beside it: it was changed"
+            )
+            hint = f"install the backend again, or take {BESIDE} away and certify it"
+            return Stop("hash_mismatch", library, reason, hint)
+        self.certificates = tuple(c for c in found if c.library in ("", self.sha256))
+        self.state = standing(self.certificates, self.built).state
         return None
 
     def _settings(self) -> None:
@@ -436,7 +471,7 @@ class _Walk:
                     say("info", f"backend {self._name} is given {setting}={value} ({variable})")
 
     def _dependencies(self) -> Stop | None:
-        assert self.manifest is not None and self.library is not None
+        assert self.manifest is not None
         if self.manifest.test_equipment and self.test_script not in (None, "1"):
             self.given["script"] = str(self.test_script)
         for _, variable in self.manifest.settings:
@@ -455,18 +490,13 @@ class _Walk:
             self.asked = self.asked or bool(paths)
             for path in paths:
                 say("info", f"backend {self._name} may open {path}")
-            self.given[self.manifest.opens.setting] = os.pathsep.join(map(str, paths))
+            self.given[self.manifest.opens.setting] = os.pathsep.join(paths)
             self.notes += notes
         return stop
 
 
-def _path_of(text: str, known: Path) -> Path:
-    """`known` where it is the same: to take a path apart costs more than to look at its file."""
-    return known if text == str(known) else Path(text)
-
-
-def hash_of(path: Path) -> str:
-    with path.open("rb", buffering=0) as stream:
+def hash_of(path: str) -> str:
+    with open(path, "rb", buffering=0) as stream:
         digest: str = _core.sha256_of_file(stream.fileno())
     return digest
 
@@ -475,4 +505,4 @@ def hash_of(path: Path) -> str:
 def get_include() -> str:
     """The folder of the contract's headers, for compilers: cc -I$(python -c
     "import anyhal; print(anyhal.get_include())")."""
-    return str(Path(__file__).resolve().parents[1] / "include")
+    return f"{package_folder()}/include"

@@ -1,32 +1,29 @@
 """What was worked out from files, kept for the next process as long as those files stay the same.
 SPDX-License-Identifier: Apache-2.0
 
-One file in the cache folder: a checksum, then a line per row, its parts in JSON. A row has a key,
-the stamp of its files, and answers to questions about them: a manifest as parsed, the entry points
-of installed packages. An answer is used only while the stamp is what it was. The file is read only
-where nobody else can write it; a damaged one is ignored and written anew; one that cannot be
-written costs only time.
+One file in the cache folder (kept_file.py): rows as `marshal` packs them, which Python keeps its
+modules in: no other reader is there at every start. A row has a key, the stamp of its files, and
+answers to questions about them: a manifest as parsed, the entry points of installed packages. An
+answer is used only while the stamp is what it was. The file is unpacked only where nobody else can
+write it and its hash is right.
 """
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import time
-import zlib
 from _thread import RLock
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TypeVar
 
 from anyhal.records import record
-from anyhal.runtime.file_rights import Rights
-from anyhal.runtime.small_file import read_small_file
+from anyhal.runtime.kept_file import read_kept, write_kept
 from anyhal.settings import cache_folder
 
-FILE_NAME = "discovery.json"
-_FORM = "anyhal-discovery 2"
+FILE_NAME = "discovery.bin"
+_FORM = f"anyhal-discovery 3.{marshal.version}"
 _MOST_BYTES = 8 << 20
 _MOST_ROWS = 4096  # a row takes about a kilobyte
 # A file that changed so shortly before it was read may change once more within one tick of the file
@@ -63,27 +60,26 @@ _Row = tuple[str, dict[str, Any]]  # the text of a stamp, and answers by questio
 
 
 class _Kept:
-    """The file's lines, and the rows of which this process asked or that it added: a program takes
-    apart no line that others left."""
+    """The file's rows, packed until this process asks for one: of what others left nothing is made
+    that the collector would have to walk over."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.lines = _read(path)
-        self.rows: dict[str, _Row] = {}
+        self.packed = _read(path)
+        self.used: dict[str, None] = {}  # keys
         self.changed = False
 
     def row(self, key: str) -> _Row:
-        found = self.rows.get(key)
-        if found is None:
-            found = self.rows[key] = _row_of(self.lines.get(json.dumps(key), ""))
-        return found
+        self.used[key] = None
+        return _row_of(self.packed.get(key))
 
 
-def _row_of(line: str) -> _Row:
-    if not line:
+def _row_of(packed: bytes | None) -> _Row:
+    try:
+        stamp, answers = marshal.loads(packed or b"")
+    except (EOFError, ValueError, TypeError):  # none, or of another form
         return "", {}
-    stamp, answers = json.loads(line)
-    return stamp, answers
+    return (stamp, answers) if isinstance(answers, dict) else ("", {})
 
 
 _kept: _Kept | None = None
@@ -93,8 +89,8 @@ _lock = RLock()
 def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer]) -> _Answer:
     """The answer kept under `key` for files of that stamp, else what `answer` gives now.
 
-    Answers are what JSON holds: text, numbers, lists, dicts with text keys; others are not kept. A
-    question whose answer changes its form needs another name.
+    Answers are text, numbers, lists, dicts; what `marshal` does not take is not kept. A question
+    whose answer changes its form needs another name.
     """
     with _lock:
         kept = _of_now()
@@ -103,28 +99,21 @@ def remember(key: str, stamp: Stamp, question: str, answer: Callable[[], _Answer
             found: _Answer = answers[question]
             return found
     made = answer()
-    if time.time_ns() - stamp.newest_ns < _SETTLED_NS or not _is_json(made):
+    if time.time_ns() - stamp.newest_ns < _SETTLED_NS:
         return made
-    with _lock:
+    with _lock, suppress(ValueError):  # of marshal: a date of TOML
         text, answers = kept.row(key)
-        kept.rows[key] = (stamp.text, {**(answers if text == stamp.text else {}), question: made})
+        row = stamp.text, {**(answers if text == stamp.text else {}), question: made}
+        kept.packed[key] = marshal.dumps(row)
         kept.changed = True
     return made
-
-
-def _is_json(made: object) -> bool:
-    try:
-        json.dumps(made)
-    except (TypeError, ValueError):  # a date of TOML; NaN would be none either, and comes back
-        return False
-    return True
 
 
 def begin() -> None:
     """Takes the file of the cache folder as it is named now; discovery starts with it."""
     global _kept
     with _lock:
-        path = cache_folder() / FILE_NAME
+        path = f"{cache_folder()}/{FILE_NAME}"
         if _kept is None or _kept.path != path:
             _kept = _Kept(path)
 
@@ -146,44 +135,21 @@ def _of_now() -> _Kept:
     return _kept
 
 
-def _read(path: Path) -> dict[str, str]:
-    """Lines by their key."""
-    rights = Rights()
-    try:
-        if rights.writable_by_others(path.parent) or rights.writable_by_others(path):
-            return {}  # somebody else may have answered
-        head, _, text = read_small_file(path, _MOST_BYTES).partition(b"\n")
-        if head != _head(text):
-            return {}
-        lines = [line.partition("\t") for line in text.decode("ascii").split("\n")]
-    except (OSError, ValueError):
-        return {}
-    return {key: line for key, _, line in lines}
+def _read(path: str) -> dict[str, bytes]:
+    """Packed rows by their key."""
+    rows = read_kept(path, _FORM, _MOST_BYTES)
+    found = marshal.loads(rows) if rows else {}
+    return found if isinstance(found, dict) else {}
 
 
-def _head(text: bytes) -> bytes:
-    """The first line: what follows is whole, and of the form that this version writes."""
-    return f"{_FORM} {zlib.crc32(text):08x}".encode()
-
-
-def _bounded(kept: _Kept) -> dict[str, str]:
+def _bounded(kept: _Kept) -> dict[str, bytes]:
     """The rows that this process used, and of the others as many as there is room for."""
-    mine = {json.dumps(key): json.dumps(row) for key, row in kept.rows.items() if row[1]}
-    others = {key: line for key, line in kept.lines.items() if key not in mine}
-    return dict([*mine.items(), *others.items()][:_MOST_ROWS])
+    mine = [key for key in kept.used if key in kept.packed]
+    others = [key for key in kept.packed if key not in kept.used]
+    return {key: kept.packed[key] for key in [*mine, *others][:_MOST_ROWS]}
 
 
-def _write(path: Path, lines: dict[str, str]) -> None:
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        text = "\n".join(f"{key}\t{line}" for key, line in lines.items()).encode()
-        if len(text) > _MOST_BYTES - 64:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(_head(text) + b"\n" + text)
-        os.replace(part, path)
-    except (OSError, ValueError):  # ValueError: a name with NUL
-        with suppress(OSError, ValueError):
-            part.unlink()
+def _write(path: str, rows: dict[str, bytes]) -> None:
+    data = marshal.dumps(rows)
+    if len(data) <= _MOST_BYTES - 128:
+        write_kept(path, _FORM, data)

@@ -17,7 +17,6 @@ import stat
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from anyhal.records import record
 
@@ -99,7 +98,7 @@ class ElfFile:
     executable_stack: bool = False
 
 
-def read_elf(file: str | Path | int, *, exports: bool = True) -> ElfFile:
+def read_elf(file: str | os.PathLike[str] | int, *, exports: bool = True) -> ElfFile:
     """Reads a file by path or by open descriptor (whose position is neither used nor moved).
 
     Without `exports` the symbol table is left alone. Raises ElfError for a file that is not ELF,
@@ -371,7 +370,9 @@ def c_library_refusal(elf: ElfFile, here: CLibrary | None = None) -> str:
     oldest = glibc_needed(elf)
     dotted = ".".join(map(str, oldest))
     for_glibc = bool(oldest) or "libc.so.6" in elf.needed
-    musl = next((name for name in elf.needed if name.startswith(("libc.musl", "ld-musl"))), "")
+    # By its name in Alpine, or its own, which musl-gcc writes; glibc's has a number.
+    names = [name for name in elf.needed if name.startswith(("libc.musl", "ld-musl"))]
+    musl = next(iter(names), "libc.so" if "libc.so" in elf.needed else "")
     if here.name != "glibc":
         built = f"glibc >= {dotted}" if oldest else "glibc"
         return f"it is built for {built}, this process runs {here.name}" if for_glibc else ""

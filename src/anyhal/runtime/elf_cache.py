@@ -21,14 +21,13 @@ def elf_of(path: str | os.PathLike[str], *, exports: bool = True) -> ElfFile:
         try:
             from dataclasses import asdict  # only who reads the file needs it
 
-            return asdict(read_elf(os.fspath(path), exports=exports))
+            said = asdict(read_elf(os.fspath(path), exports=exports))
+            return said | {"versions": [tuple(row.values()) for row in said["versions"]]}
         except ElfError as why:
             return {"code": why.code, "sentence": str(why)}
 
     question = "elf" if exports else "elf without exports"
-    said = dict(remember(os.fspath(path), stamp_of([path]), question, look))
+    said = remember(os.fspath(path), stamp_of([path]), question, look)
     if "code" in said:
         raise ElfError(said["code"], said["sentence"])
-    said["versions"] = tuple(_need(*row.values()) for row in said["versions"])
-    made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in said.items()}
-    return ElfFile(**made)
+    return ElfFile(**said | {"versions": tuple(_need(*row) for row in said["versions"])})

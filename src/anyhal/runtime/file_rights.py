@@ -30,21 +30,28 @@ class Rights:
         owner and group; without, only the right of everybody: who owns an installed package is the
         interpreter's concern, which runs its code already.
         """
-        last, on_the_way, info = self._way(_absolute(path))
+        last, on_the_way, info = self._at(path)
         which = 0 if owner_matters else 1
         return _other_writers(last, info, last=True)[which] or on_the_way[which]
 
     def resolved(self, path: str | os.PathLike[str]) -> str:
         """The file or folder behind all links; OSError where there is none."""
-        return self._way(_absolute(path))[0]
+        return self._at(path)[0]
+
+    def found(self, path: str | os.PathLike[str]) -> os.stat_result:
+        """What lies there, behind all links; OSError where nothing does."""
+        return self._at(path)[2]
+
+    def _at(self, path: str | os.PathLike[str]) -> _Way:
+        return self._ways.get(os.fspath(path)) or self._way(_absolute(path))
 
     def _way(self, path: str, links: int = 0) -> _Way:
         """What the system walks over on its way to `path`, and through the links there."""
         found = self._ways.get(path)
         if found is not None:
             return found
-        folder, name = os.path.split(path)
-        real, writers, info = self._way(folder, links)
+        folder, _, name = path.rpartition("/")
+        real, writers, info = self._way(folder or "/", links)
         if name in ("", "."):
             return real, writers, info
         if name == "..":
@@ -88,8 +95,18 @@ def writable_by_others(path: str | os.PathLike[str], owner_matters: bool = True)
     return Rights().writable_by_others(path, owner_matters)
 
 
+def is_own(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file that nobody else can have written, or put where it lies."""
+    rights = Rights()
+    try:
+        folder = os.path.dirname(path)
+        return not (rights.writable_by_others(folder) or rights.writable_by_others(path))
+    except OSError:
+        return False
+
+
 def _absolute(path: str | os.PathLike[str]) -> str:
     """From the root; `..` stays, for behind a link it leads elsewhere than the text says."""
     text = os.fspath(path)
-    text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
+    text = text if text.startswith("/") else os.path.join(os.getcwd(), text)
     return text.rstrip("/") or "/"

@@ -7,14 +7,13 @@ from __future__ import annotations
 import os
 import re
 from functools import lru_cache
-from pathlib import Path
 
 from anyhal.runtime.manifest import Hardware
 from anyhal.runtime.stages import Stop
 from anyhal.runtime.versions import release
 
-_PCI_DEVICES = Path("/sys/bus/pci/devices")
-_CPU = Path("/proc/cpuinfo")
+_PCI_DEVICES = "/sys/bus/pci/devices"
+_CPU = "/proc/cpuinfo"
 _MODALIAS = r"pci:v0000([0-9A-F]{4})d0000([0-9A-F]{4})"
 
 
@@ -61,7 +60,7 @@ def _old_driver(wanted: Hardware) -> Stop | None:
     if driver is None:
         return None
     try:
-        said = Path(driver.file).read_text(encoding="utf-8", errors="replace")[:4096]
+        said = _text_of(driver.file)[:4096]
     except OSError:
         return None  # the driver tells its version elsewhere, or is not there: the backend says so
     found = re.search(r"\d+(\.\d+)*", said)
@@ -75,7 +74,7 @@ def _old_driver(wanted: Hardware) -> Stop | None:
 def cpu_features() -> frozenset[str]:
     """What the kernel says the processor has, in the kernel's words."""
     try:
-        text = _CPU.read_text(encoding="utf-8", errors="replace")
+        text = _text_of(_CPU)
     except OSError:
         return frozenset()
     found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
@@ -90,10 +89,15 @@ def pci_ids() -> frozenset[str]:
     found: set[str] = set()
     for device in glob(f"{_PCI_DEVICES}/*/modalias"):
         try:
-            match = re.match(_MODALIAS, Path(device).read_text(encoding="ascii", errors="replace"))
+            match = re.match(_MODALIAS, _text_of(device))
         except OSError:
             continue
         if match is not None:
             vendor, number = match[1].lower(), match[2].lower()
             found |= {vendor, f"{vendor}:{number}"}
     return frozenset(found)
+
+
+def _text_of(file: str) -> str:
+    with open(file, encoding="utf-8", errors="replace") as stream:
+        return stream.read()

@@ -1,9 +1,11 @@
-"""Which threads run kernels of a Python backend: there an op would wait for its own end.
+"""Which threads run code of a Python backend: there an op would wait for its own end.
 SPDX-License-Identifier: Apache-2.0
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 from anyhal import _core
@@ -17,11 +19,22 @@ def enter_kernel() -> None:
     _inside.set(True)
 
 
+@contextmanager
+def in_backend() -> Iterator[None]:
+    """This thread asks a Python backend, with locks of ours that an op would wait for."""
+    refuse_in_kernel()
+    token = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
 def refuse_in_kernel() -> None:
     """Whoever holds a lock of ours may wait for the kernel that asks for it here."""
     _core.require_outside_call()  # a user's kernel
     if _inside.get():
         raise InternalError(
-            "a kernel of a Python backend calls an op of anyhal, which may wait for that kernel;"
-            " compute with NumPy there"
+            "code of a Python backend calls an op of anyhal, which may wait for that code; compute"
+            " with NumPy there"
         )

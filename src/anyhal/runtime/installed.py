@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from anyhal.records import record
@@ -53,20 +52,22 @@ def entry_points(group: str) -> list[EntryPoint]:
     return [EntryPoint(str(name), str(value), group) for name, value in rows]
 
 
-def path_of(entry: EntryPoint) -> tuple[Path | None, str]:
-    """The absolute path that an entry point is, or that it returns; else None and why."""
+def path_of(entry: EntryPoint) -> tuple[str, str]:
+    """The absolute path that an entry point is, or that it returns; else "" and why."""
     try:
         value = entry.load()
-        path = Path(value() if callable(value) else value)
+        path = os.fspath(value() if callable(value) else value)
+        if not isinstance(path, str):
+            raise TypeError(f"{path!r} is no text")
         os.fsencode(path)
-        if "\0" in str(path):
+        if "\0" in path:
             raise ValueError("its path holds a zero byte")
-        if not path.is_absolute():
+        if not os.path.isabs(path):
             raise ValueError(f"{path} is no absolute path")
     except KeyboardInterrupt:
         raise
     except BaseException as why:  # whatever a foreign package does when imported: also what is
-        return None, _said(why)  # no Exception, as Rust's panics are not
+        return "", _said(why)  # no Exception, as Rust's panics are not
     return path, ""
 
 
@@ -90,9 +91,9 @@ def file_of(package: str, name: str) -> tuple[str, str]:
             return ["", ""]
         for entry in distribution.files or ():
             if entry.name == name:
-                path = Path(str(distribution.locate_file(entry))).resolve()
-                if path.is_file():
-                    return [distribution.version, str(path)]
+                path = os.path.realpath(str(distribution.locate_file(entry)))
+                if os.path.isfile(path):
+                    return [distribution.version, path]
         return [distribution.version, ""]
 
     version, path = _ask(f"file {name} of {package}", look)

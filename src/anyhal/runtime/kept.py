@@ -73,8 +73,8 @@ PARTS: tuple[Part, ...] = (
     ),
     Part(
         "discovery",
-        "discovery.json",
-        r"discovery\.json",
+        "discovery.bin",
+        r"discovery\.bin",
         "what was found and checked of backends",
         "read from the backends' folders again",
         unfinished=r"discovery\.\d+\.part",
@@ -117,6 +117,16 @@ PARTS: tuple[Part, ...] = (
         "verdicts of the self-test",
         "each op is tested again before its first use",
         unfinished=r"[0-9a-f]{32}\.\d+\.part",
+        locks=r"[0-9a-f]{32}\.lock",
+    ),
+    Part(
+        "smoke",
+        "smoke",
+        r"[0-9a-f]{32}\.json",
+        "what the smoke set said of certified backends with drivers that they do not know",
+        "the smoke set runs again, some seconds each",
+        unfinished=r"[0-9a-f]{32}\.\d+\.part",
+        locks=r"[0-9a-f]{32}\.lock",
     ),
 )
 
@@ -145,7 +155,7 @@ def part(name: str) -> Part:
 
 def content(row: Part) -> Content:
     """What is there now. A part that cannot be read says so in its notes."""
-    found = Content(row, settings.cache_folder() / row.place)
+    found = Content(row, Path(settings.cache_folder(), row.place))
     for name, _, info in _files(row, found):
         found.files.append(name)
         found.nbytes += info.st_size
@@ -154,7 +164,7 @@ def content(row: Part) -> Content:
 
 def clear(row: Part) -> tuple[int, int, list[str]]:
     """Empties the part: (files removed, their bytes, sentences on what could not be removed)."""
-    found = Content(row, settings.cache_folder() / row.place)
+    found = Content(row, Path(settings.cache_folder(), row.place))
     failures: list[str] = []
     removed = nbytes = 0
     with _locked(row, found.path) as free:

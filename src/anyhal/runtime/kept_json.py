@@ -1,37 +1,32 @@
-"""JSON files in the cache folder: believed only where nobody else can have written them, and
-replaced as a whole. SPDX-License-Identifier: Apache-2.0
+"""JSON in a file of the cache folder (kept_file.py). SPDX-License-Identifier: Apache-2.0
+
+Its reader is imported when a file is read: who remembers what one held need not read it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from anyhal.runtime.file_rights import writable_by_others
-from anyhal.runtime.small_file import read_small_file
+from anyhal.runtime.kept_file import doubt, read_kept, write_kept
 
 
-def read_kept(path: Path, most_bytes: int) -> Any:
+def read_kept_json(path: str | os.PathLike[str], form: str, most_bytes: int) -> Any:
     """What the file holds; None where there is none, or none to believe."""
+    import json
+
+    content = read_kept(path, form, most_bytes)
+    if content is None:
+        return None
     try:
-        if writable_by_others(path.parent) or writable_by_others(path):
-            return None
-        return json.loads(read_small_file(path, most_bytes).decode("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError):
+        doubt(path, "it holds no JSON")
         return None
 
 
-def write_kept(path: Path, data: Any) -> None:
-    """Written whole and renamed; a cache that cannot be written costs only time."""
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("x", encoding="utf-8") as file:  # a pipe of that name would block
-            file.write(json.dumps(data, indent=1))
-        os.replace(part, path)
-    except OSError:
-        with suppress(OSError):  # its folder may be what is wrong
-            part.unlink()
+def write_kept_json(path: str | os.PathLike[str], form: str, data: Any) -> None:
+    """A cache that cannot be written costs only time."""
+    import json
+
+    write_kept(path, form, json.dumps(data, indent=1).encode())

@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 
 from anyhal import _core
 from anyhal.runtime.elf import ElfError, ElfFile, c_library_refusal
@@ -20,33 +19,33 @@ ENTRY = "anyhal_backend_main"
 # What some linkers export of every library.
 _OF_LINKERS = {"_init", "_fini", "_edata", "_end", "__bss_start"}
 _AGAIN = "build it, or install the backend again"
-_CACHE = Path("/etc/ld.so.cache")
+_CACHE = "/etc/ld.so.cache"
 _SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 _MOST_NEEDED = 256  # libraries that are followed
 
 
-def read_library(library: Path) -> ElfFile | Stop:
+def read_library(library: str) -> ElfFile | Stop:
     """The file as it describes itself, or why it is no library for this machine."""
     try:
         elf = elf_of(library)
     except ElfError as why:
         code = {"truncated": "cut_off", "not_elf": "not_elf"}.get(why.code, "malformed")
         detail = "it is not an ELF library" if why.code == "not_elf" else str(why)
-        return Stop(code, str(library), detail, _AGAIN)
+        return Stop(code, library, detail, _AGAIN)
     here = os.uname().machine
     if elf.machine != here:
         detail = f"it is built for {elf.machine}, this machine is {here}"
-        return Stop("other_machine", str(library), detail, "install the build for this machine")
+        return Stop("other_machine", library, detail, "install the build for this machine")
     if elf.kind != "shared library":
-        return Stop("not_elf", str(library), f"it is a {elf.kind}, not a shared library", _AGAIN)
+        return Stop("not_elf", library, f"it is a {elf.kind}, not a shared library", _AGAIN)
     return elf
 
 
-def symbols_stop(elf: ElfFile, library: Path) -> Stop | None:
+def symbols_stop(elf: ElfFile, library: str) -> Stop | None:
     """A backend exports one symbol; what else it shows can be taken for another library's."""
     if ENTRY not in elf.exports:
         hint = "it is not a backend of this contract: export its entry function"
-        return Stop("no_entry", str(library), f"it exports no {ENTRY}", hint)
+        return Stop("no_entry", library, f"it exports no {ENTRY}", hint)
     more = [name for name in elf.exports if name != ENTRY and name not in _OF_LINKERS]
     if not more:
         return None
@@ -54,27 +53,27 @@ def symbols_stop(elf: ElfFile, library: Path) -> Stop | None:
     shown = ", ".join(more[:3]) + (", ..." if len(more) > 3 else "")
     detail = f"it exports {len(more)} symbols beside {ENTRY} ({shown}{unique})"
     hint = "link it with a version script that names the entry alone"
-    return Stop("symbols", str(library), detail, hint)
+    return Stop("symbols", library, detail, hint)
 
 
-def system_stop(elf: ElfFile, library: Path) -> Stop | None:
+def system_stop(elf: ElfFile, library: str) -> Stop | None:
     """Whether this system has the C library and the libraries that it needs."""
     refusal = c_library_refusal(elf)
     if refusal:
-        return Stop("glibc_too_old", str(library), refusal, "install a build for this system")
+        return Stop("glibc_too_old", library, refusal, "install a build for this system")
     lost = next(unresolved(elf, library), None)
     if lost is None:
         return None
     name, needed_by, searched = lost
     detail = f"{name}, which {needed_by} needs, is not on this machine"
     hint = f"install it (searched: {', '.join(searched) or 'no folder of its own'}, the system's)"
-    return Stop("missing_library", str(library), detail, hint)
+    return Stop("missing_library", library, detail, hint)
 
 
-def unresolved(elf: ElfFile, library: Path) -> Iterator[tuple[str, str, list[str]]]:
+def unresolved(elf: ElfFile, library: str) -> Iterator[tuple[str, str, list[str]]]:
     """Each needed library that nothing has: its name, who needs it, the folders searched. Those
     found beside the library are asked as well."""
-    waiting, seen = [(elf, str(library))], {str(library)}
+    waiting, seen = [(elf, library)], {library}
     mapped: set[str] | None = None
     while waiting and len(seen) < _MOST_NEEDED:
         at, file = waiting.pop()
@@ -98,11 +97,13 @@ def unresolved(elf: ElfFile, library: Path) -> Iterator[tuple[str, str, list[str
 
 
 def _own_folders(elf: ElfFile, file: str) -> list[str]:
-    search = elf.runpath or elf.rpath
+    search, given = elf.runpath or elf.rpath, os.environ.get("LD_LIBRARY_PATH", "")
+    if not search and not given:
+        return []
     plain = [part for part in search.split(":") if part.startswith("/")]
-    given = os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
     near = origin_folders(search, os.path.dirname(file))
-    return [*near, *plain, *(f for f in given if f[:1] == "/")]
+    listed = given.replace(";", ":").split(":")
+    return [*near, *plain, *(f for f in listed if f[:1] == "/")]
 
 
 @lru_cache(maxsize=1024)
@@ -116,7 +117,8 @@ def _system_has(name: str) -> bool:
 def _loader_cache() -> bytes:
     """Holds each library's name, ended by a zero byte."""
     try:
-        return _CACHE.read_bytes()
+        with open(_CACHE, "rb") as stream:
+            return stream.read()
     except OSError:
         return b""
 

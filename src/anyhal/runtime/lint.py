@@ -41,12 +41,12 @@ def lint(folder: Path) -> list[Stop]:
     if manifest.python:
         return found + _python(library)
     try:
-        read = read_library(library)
+        read = read_library(str(library))
     except OSError as why:
         return [*found, Stop("no_library", str(library), why.strerror or str(why), "build it")]
     if isinstance(read, Stop):
         return [*found, read]
-    judged = (symbols_stop(read, library), system_stop(read, library))
+    judged = (symbols_stop(read, str(library)), system_stop(read, str(library)))
     found += [stop for stop in judged if stop is not None]
     return found + _needs(read, library, manifest) + _form(read, library)
 

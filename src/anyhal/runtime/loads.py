@@ -51,8 +51,11 @@ class Loads:
         try:
             with open(f"{self._name}.{process}", "rb") as file:
                 text = file.read(_MOST_BYTES + 1)
+            free = os.statvfs(self.folder)
         except OSError:
             return ()  # another dynamic loader than glibc's
+        if free.f_bavail * free.f_frsize < _MOST_BYTES:
+            return ()  # the loader does not say that its lines were lost on a full disk
         names = {os.fsdecode(name) for name in _FILE.findall(text) if b"/" in name}
         names = {name for name in names if not _SEALED.fullmatch(name)}
         paths = {_first_missing(_COPY.sub(str(beside), name)) for name in names}

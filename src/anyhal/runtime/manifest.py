@@ -5,10 +5,10 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from anyhal.printable import get_close_matches
@@ -152,7 +152,7 @@ _LIBRARY_KEYS: dict[str, type] = {
 }
 
 
-def read_manifest(path: str | Path) -> Manifest:
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
     """Reads and checks one manifest. ManifestError says what is wrong; OSError passes through."""
     stamp = stamp_of([path], _rules())
     data: dict[str, Any] = remember(str(path), stamp, "manifest", lambda: _checked(path))
@@ -188,7 +188,7 @@ def _library_of(row: dict[str, Any]) -> VendorLibrary:
     return VendorLibrary(**row | {"roots": tuple(row.get("roots", []))})
 
 
-def _checked(path: str | Path) -> dict[str, Any]:
+def _checked(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The manifest as TOML has it, which `_made` can rely on."""
     data = _parsed(path)
     if "python" in data:
@@ -234,7 +234,7 @@ def _check_python(data: dict[str, Any]) -> None:
     data["library"] = data["python"]
 
 
-def _parsed(path: str | Path) -> dict[str, Any]:
+def _parsed(path: str | os.PathLike[str]) -> dict[str, Any]:
     import tomllib  # what is remembered needs no parser
 
     try:

@@ -4,13 +4,15 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anyhal import _core
 from anyhal.errors import BackendLoadError, HalError
 from anyhal.routing.facts import RefusedBackend
-from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord
+from anyhal.runtime.certified import NOBODY, UNCERTIFIED, Standing, smoked, standing
+from anyhal.runtime.discovery import BackendRecord
 from anyhal.runtime.manifest import PluginFiles
 from anyhal.runtime.mapped import copies_of_runtimes, foreign_copies, share_vendor
 from anyhal.runtime.stages import (
@@ -38,7 +40,7 @@ def open_backend(
 ) -> tuple[Any, list[dict[str, Any]]]:
     """The instance, and the rows of the devices it lists. Raises BackendLoadError; what happened
     is in `stages`. `asked`: what it lacks was named by the user, so it is missing, not absent."""
-    library = str(record.library)
+    library = record.library
     before = _core.mapped_libraries()
     shared = share_vendor(record, given, before)
     if isinstance(shared, Stop):
@@ -72,13 +74,12 @@ def open_backend(
         stages.add(row)
         return native, []
     stages.passed("devices", library, ", ".join(str(row["name"]) for row in rows))
-    stages.add(gate(record.state, library))
     return native, rows
 
 
 def _instance(record: BackendRecord, name: str, given: Mapping[str, str], first: Any) -> Any:
     """A library's, or that of a chip in Python."""
-    assert record.manifest is not None and record.library is not None
+    assert record.manifest is not None
     settings = list(given.items())
     if record.state == UNCERTIFIED:
         from anyhal.runtime.probe import first_contact  # most processes meet no stranger
@@ -88,16 +89,38 @@ def _instance(record: BackendRecord, name: str, given: Mapping[str, str], first:
         from anyhal.sdk.chip import load  # only those who have such a chip need it
 
         return load(record.library, record.sha256, name, settings)
-    return _core.load(str(record.library), record.sha256, name, settings, first)
+    return _core.load(record.library, record.sha256, name, settings, first)
 
 
-def gate(state: str, library: str) -> Stage:
-    """Whether it may be chosen unnamed."""
-    if state != UNCERTIFIED:
-        return Stage("gate", "ok", library, detail=state)
-    detail = "it is uncertified: nobody vouches for it"
-    hint = "name its device, or allow it: allow_uncertified"
-    return Stage("gate", WAITING, library, "uncertified", detail, hint)
+def standings(
+    record: BackendRecord, instance: str, rows: Sequence[Mapping[str, Any]], given: Sequence[str]
+) -> list[Standing]:
+    """Who vouches for it, device by device. `given`: paths that it was handed."""
+    if not record.certificates:
+        return [Standing(record.state) if record.built else NOBODY] * len(rows)
+    libraries: dict[str, str] = {}
+    if any(one.dependencies for one in record.certificates):
+        words = (path for text in given for path in text.split(os.pathsep))
+        files = [path for path in words if path.startswith("/")]
+        files += [os.path.realpath(path) for path in files]  # it may be named by a link
+        libraries = {os.path.basename(path): path for path in [*_core.mapped_libraries(), *files]}
+    found = []
+    for row in rows:
+        arch, driver = str(row["arch"]), str(row["driver"])
+        one = standing(record.certificates, record.built, arch, driver, libraries)
+        found.append(smoked(one, record.name, f"{instance}, {row['name']},", arch, driver))
+    return found
+
+
+def gate(found: Sequence[Standing], library: str) -> Stage:
+    """Whether any of its devices may be chosen unnamed."""
+    best = next((one for one in found if one.state != UNCERTIFIED), found[0])
+    if best.state != UNCERTIFIED:
+        detail = "; ".join(filter(None, (best.state, best.sentence)))
+        return Stage("gate", "ok", library, detail=detail)
+    detail = f"it is uncertified: {best.sentence}"
+    hint = f"{best.hint}; or name its device, or allow it: allow_uncertified"
+    return Stage("gate", WAITING, library, best.code, detail, hint)
 
 
 def refused(record: BackendRecord, instance: str, sentence: str, stages: Stages) -> RefusedBackend:
@@ -105,9 +128,7 @@ def refused(record: BackendRecord, instance: str, sentence: str, stages: Stages)
     row = stages.first_failure
     assert row is not None
     absent = row.status == ABSENT
-    return RefusedBackend(
-        instance, str(record.path), row.stage, sentence, absent, row.code, row.hint
-    )
+    return RefusedBackend(instance, record.path, row.stage, sentence, absent, row.code, row.hint)
 
 
 def load_error(sentence: str, stages: Stages) -> BackendLoadError:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from anyhal.errors import BackendLoadError
 from anyhal.printable import printable
 from anyhal.runtime.discovery import UNCERTIFIED, BackendRecord, package_folder
 from anyhal.runtime.discovery_cache import stamp_of
-from anyhal.runtime.kept_json import read_kept, write_kept
+from anyhal.runtime.kept_json import read_kept_json, write_kept_json
 
-_FORM = 2  # of what is kept
+_FORM = "anyhal-probe 3"
 _MOST_BYTES = 1 << 20
 _MEMORY_BYTES = 4 << 30
 _KEPT_SECONDS = 3600  # of what the state of the machine may have caused
@@ -77,7 +77,7 @@ class Stranger:
     descriptor: int | None = None  # a sealed copy that is open already
     python: bool = False  # it is a chip in Python
 
-    @property
+    @cached_property  # the system may change meanwhile
     def key(self) -> str:
         """Of all that the answer depends on, as far as it is known before."""
         given = sorted(pair for pair in self.settings if pair[0] != "cache_dir")
@@ -154,12 +154,12 @@ def meet(records: Iterable[BackendRecord]) -> None:
 
 def _stranger(record: BackendRecord, instance: str, given: Mapping[str, str]) -> Stranger | None:
     """None for a library of this build, and for all when the user wants no probe."""
-    if record.state != UNCERTIFIED or record.error is not None or record.library is None:
+    if record.state != UNCERTIFIED or record.error is not None or not record.library:
         return None
     if not settings.PROBE.read():
         return None
     threads = record.manifest is not None and record.manifest.own_threads
-    known = (record.library, record.sha256, instance, tuple(given.items()), threads)
+    known = (Path(record.library), record.sha256, instance, tuple(given.items()), threads)
     python = record.manifest is not None and bool(record.manifest.python)
     return Stranger(*known, python=python)
 
@@ -188,7 +188,7 @@ def known(stranger: Stranger) -> Answer | None:
     """What this process or the cache folder has of it."""
     key = stranger.key
     if key not in _known:
-        kept = read_kept(path_of(key), _MOST_BYTES)
+        kept = read_kept_json(path_of(key), _FORM, _MOST_BYTES)
         try:
             answer = answer_of(kept["answer"])
             if not 0 <= time.time() - kept["time"] < answer.kept_seconds():
@@ -197,7 +197,7 @@ def known(stranger: Stranger) -> Answer | None:
                 return None
             if not answer.still_holds():
                 return None
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (LookupError, TypeError, ValueError, ArithmeticError):
             return None
         _known[key] = answer
     return _known[key]
@@ -210,11 +210,11 @@ def keep(key: str, answer: Answer) -> None:
         if answer.core_stage == "dependencies":
             return  # whoever puts that right changes no file that was looked for
         now = {"time": time.time(), "seconds": settings.PROBE_SECONDS.read()}
-        write_kept(path_of(key), now | {"answer": asdict(answer)})
+        write_kept_json(path_of(key), _FORM, now | {"answer": asdict(answer)})
 
 
 def path_of(key: str) -> Path:
-    return settings.cache_folder() / "probe" / f"{key}.json"
+    return Path(settings.cache_folder(), "probe", f"{key}.json")
 
 
 def answer_of(data: Any) -> Answer:
@@ -250,14 +250,14 @@ def answer_of(data: Any) -> Answer:
 
 @lru_cache
 def program() -> Path:
-    return package_folder() / "bin" / "anyhal-probe"
+    return Path(package_folder(), "bin", "anyhal-probe")
 
 
 def _machine() -> str:
     """What decides which drivers a library would get: kernel, loader's cache and search path, and
     the probe itself."""
     system = [os.uname().release]
-    for path in (program(), package_folder() / "libanyhal.so", Path("/etc/ld.so.cache")):
+    for path in (program(), f"{package_folder()}/libanyhal.so", "/etc/ld.so.cache"):
         system.append(stamp_of([path]).text)
     system += sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("LD_"))
     return "\n".join(system)

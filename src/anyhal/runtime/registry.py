@@ -4,18 +4,21 @@ SPDX-License-Identifier: Apache-2.0
 Fields are separated by tabs; \\t, \\n and \\\\ stand for a tab, a line's end, a backslash. A
 line that starts with # is a comment.
 
-    anyhal-registry  2
+    anyhal-registry  2 or, with certificates, 3
     backend  NAME  ABI  STATE  ALLOWED  RANK  SHA256  PATH
     setting  NAME  VALUE                                        of the backend above
     x-first  PATH                                               to open before the backend above
+    certified  UNTIL  OTHERWISE  ARCH  LEAST  MOST              of the backend above
     quarantine  ARCH  OP  DTYPE  WHY                            a cell of the backend above
     end  COUNT                                                  of backends: nothing was cut off
 
-ALLOWED is yes when the backend may be chosen unnamed though its state would not allow that. A cell
-in quarantine gave wrong answers in the self-test; cells that were not tested yet are not there. The
-reader is core/api/registry.cc, which trusts the file only where nobody else can write it. It skips
-fields behind those it knows and lines whose word begins with x-; what a reader must not miss gets
-a new form. The text is UTF-8.
+A certified backend is that until UNTIL (seconds since 1970), on devices of ARCH whose driver is one
+of LEAST and MOST or a version between them, and OTHERWISE elsewhere and afterwards. ALLOWED is yes
+when the backend may be chosen unnamed though its state would not allow that. A cell in quarantine
+gave wrong answers in the self-test; cells that were not tested yet are not there. The reader is
+core/api/registry.cc, which trusts the file only where nobody else can write it. It skips fields
+behind those it knows and lines whose word begins with x-; what a reader must not miss gets a new
+form. The text is UTF-8.
 """
 
 from __future__ import annotations
@@ -27,23 +30,25 @@ from pathlib import Path
 
 from anyhal import settings
 from anyhal.errors import InvalidArgumentError, NotFoundError
+from anyhal.runtime.certified import CERTIFIED, SELF_TESTED, UNCERTIFIED, held
 from anyhal.runtime.discovery import BackendRecord, discover
 from anyhal.runtime.manifest import CONTRACT
 from anyhal.runtime.verdicts import fingerprint_of, quarantined
 
-FORM = 2
+FORM, FORM_WITH_CERTIFICATES = 2, 3
 FILE_NAME = "registry.tsv"
 
 
 def default_path() -> Path:
     """Where a C program looks: ANYHAL_REGISTRY, else the cache folder."""
-    return settings.REGISTRY.read() or settings.cache_folder() / FILE_NAME
+    return Path(settings.REGISTRY.read() or f"{settings.cache_folder()}/{FILE_NAME}")
 
 
 def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ()) -> str:
     """The file's text for the backends that passed every stage."""
     allow = frozenset(allowed)
-    lines = [_line("anyhal-registry", FORM)]
+    lines: list[str] = []
+    form = FORM
     count = 0
     for record in records:
         if record.error is not None:
@@ -61,14 +66,18 @@ def registry_text(records: Iterable[BackendRecord], allowed: Iterable[str] = ())
         lines.append(_line("backend", *known, record.sha256, record.library))
         lines += [_line("setting", name, value) for name, value in record.settings]
         lines += [_line("x-first", path) for path in record.first]
+        for one in held(record.certificates) if record.state == CERTIFIED else ():
+            otherwise = SELF_TESTED if record.built else UNCERTIFIED
+            form = FORM_WITH_CERTIFICATES
+            lines.append(_line("certified", one.expires, otherwise, one.arch, *one.drivers))
         wrong = quarantined(fingerprint_of(record.sha256, dict(record.settings)))
         lines += [_line("quarantine", *cell) for cell in wrong]
-    return "\n".join([*lines, _line("end", count), ""])
+    return "\n".join([_line("anyhal-registry", form), *lines, _line("end", count), ""])
 
 
-def _is_utf8(path: Path | None) -> bool:
+def _is_utf8(path: str) -> bool:
     try:
-        str(path).encode("utf-8")
+        path.encode("utf-8")
     except UnicodeEncodeError:  # os.fsdecode keeps foreign bytes as lone surrogates
         return False
     return True

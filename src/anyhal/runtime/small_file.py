@@ -7,10 +7,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
 
 
-def read_small_file(path: str | Path, most_bytes: int) -> bytes:
+def read_small_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     """The bytes. OSError, with the reason in `strerror`, for what is no such file."""
     try:
         # Without O_NONBLOCK a named pipe would block here for ever.

@@ -46,7 +46,7 @@ CODES = {
     "cut_off": "the library's file is shorter than its own table of contents says",
     # trust
     "duplicate": "the same library, by path, file or build id, was found before",
-    "hash_mismatch": "the library is not, byte by byte, what was built or looked at before",
+    "hash_mismatch": "the library is not, byte by byte, what was built, certified or first seen",
     "symbols": "the library does not export exactly the one symbol of the contract",
     # dependencies
     "hardware_absent": "the hardware that the manifest asks for is not on this machine",
@@ -76,6 +76,15 @@ CODES = {
     "devices_failed": "the backend failed while it listed its devices",
     # gate
     "uncertified": "nobody vouches for it: it is used only when it is named",
+    "expired": "its certificate has expired",
+    "revoked": "its certificate, or all of its library, was revoked on this machine",
+    "tampered": "its certificate cannot be read, or was changed after it was signed",
+    "unknown_key": "its certificate is signed by a key that this user does not trust",
+    "unverified": "the signature of its certificate cannot be checked here",
+    "other_device": "its certificate is for devices of another architecture",
+    "driver_range": "the driver is outside of those that its certificate covers",
+    "dependency_changed": "a library that it was certified with is another one here",
+    "smoke_failed": "certified for other drivers, it failed the smoke set with this one",
     "deferred": "it waits until somebody names it or lists devices",
     "hidden": "it is test equipment that nobody asked for",
     "left_out": "`ANYHAL_VISIBLE_DEVICES` names none of its devices",
@@ -149,7 +158,8 @@ class Stages(Sequence[Stage]):
     """
 
     def __init__(self, rows: Iterable[Stage] = ()) -> None:
-        self._rows: dict[str, Stage] = {}  # by stage; the last one added is the last
+        # By stage; the last one added is the last. What passed is its fields: few are looked at.
+        self._rows: dict[str, Stage | tuple[str, ...]] = {}
         self._first: Stage | None = None
         for row in rows:
             self.add(row)
@@ -165,7 +175,11 @@ class Stages(Sequence[Stage]):
             self._first = row if row.stopped else None
 
     def passed(self, stage: str, file: str, detail: str = "") -> None:
-        self.add(Stage(stage, OK, file, detail=detail))
+        fields = (stage, OK, file, "", detail)
+        if self._first is not None or stage in self._rows:
+            self.add(Stage(*fields))
+        else:
+            self._rows[stage] = fields
 
     def passed_before(self, stage: str, file: str) -> None:
         """Every stage from "open" to the one before `stage` passed."""
@@ -179,7 +193,7 @@ class Stages(Sequence[Stage]):
 
     @property
     def rows(self) -> tuple[Stage, ...]:
-        known = self._rows
+        known = {k: v if isinstance(v, Stage) else Stage(*v) for k, v in self._rows.items()}
         rest = SKIPPED if self._first is not None else WAITING
         file = next(reversed(known.values())).file if known else ""
         return tuple(known.get(name) or Stage(name, rest, file) for name in STAGES)

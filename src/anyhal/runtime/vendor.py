@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from anyhal import settings
 from anyhal.records import field, mutable_record, record
@@ -35,7 +34,10 @@ class Found:
 
 def find_libraries(rows: Sequence[VendorLibrary]) -> Found:
     """Each setting's first row that is found; each stack whole and from one folder."""
-    found, missing = Found(), dict[str, list[_Lack]]()
+    found = Found()
+    if not rows:
+        return found
+    missing: dict[str, list[_Lack]] = {}
     for stack in _stacks(rows):
         lack = _take_stack(stack, found)
         if lack is not None:
@@ -80,13 +82,13 @@ def _take_stack(stack: list[VendorLibrary], found: Found) -> _Lack | None:
     if all(found.settings.get(row.setting) for row in stack):
         return None  # an earlier row gave it
     places = [list(_places(row)) for row in stack]
-    roots = list(dict.fromkeys(p.root for row in places for p in row if p.path is not None))
+    roots = list(dict.fromkeys(p.root for row in places for p in row if p.path))
     for root in roots:
-        paths = [next((p.path for p in row if p.root == root), None) for row in places]
+        paths = [next((p.path for p in row if p.root == root), "") for row in places]
         if all(paths):
             for row, path in zip(stack, paths, strict=True):
-                found.settings[row.setting] = str(path)
-            found.first += [p for p in needed_first(map(str, paths)) if p not in found.first]
+                found.settings[row.setting] = path
+            found.first += [p for p in needed_first(paths) if p not in found.first]
             if stack[0].stack:
                 found.chosen.append(f"stack {stack[0].stack} is that of {root}, which has it whole")
             return None
@@ -128,7 +130,7 @@ class _Place:
     """One place where a row's file may lie."""
 
     root: str
-    path: Path | None
+    path: str  # "" where it does not
     why: str = ""
     code: str = "missing_library"
 
@@ -136,16 +138,16 @@ class _Place:
 def _places(row: VendorLibrary) -> Iterator[_Place]:
     if row.package:
         path, why = locate_library(row)
-        root = _home_of(row.package) if path is not None else ""
+        root = _home_of(row.package) if path else ""
         wrong = " is needed" in why
         yield _Place(root, path, why, "library_version" if wrong else "missing_library")
     for root in row.roots:
-        path = Path(root) / row.file
-        if not path.is_file():
-            yield _Place(root, None)
+        path = f"{root}/{row.file}"
+        if not os.path.isfile(path):
+            yield _Place(root, "")
             continue
         writer = writable_by_others(path)
-        yield _Place(root, None if writer else path, writer and f"{row.file} is not used: {writer}")
+        yield _Place(root, "" if writer else path, writer and f"{row.file} is not used: {writer}")
 
 
 def _home_of(package: str) -> str:
@@ -200,19 +202,19 @@ def origin_folders(search: str, folder: str) -> list[str]:
     return found
 
 
-def locate_library(wanted: VendorLibrary) -> tuple[Path | None, str]:
-    """The library's path, or None and why: not installed, wrong version, file absent."""
+def locate_library(wanted: VendorLibrary) -> tuple[str, str]:
+    """The library's path, or "" and why: not installed, wrong version, file absent."""
     version, path = installed.file_of(wanted.package, wanted.file)
     if not version:
-        return None, f"{wanted.package} is not installed"
+        return "", f"{wanted.package} is not installed"
     if wanted.versions and not version_matches(version, wanted.versions):
-        return None, f"{wanted.package} {version} is installed, {wanted.versions} is needed"
+        return "", f"{wanted.package} {version} is installed, {wanted.versions} is needed"
     if not path:
-        return None, f"{wanted.package} {version} has no file {wanted.file}"
-    return Path(path), ""
+        return "", f"{wanted.package} {version} has no file {wanted.file}"
+    return path, ""
 
 
-def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
+def plugin_paths(wanted: PluginFiles) -> tuple[list[str], list[str]]:
     """The files to open, each once, and what was named but is none, as sentences.
 
     What the variable lists is all; without it, what entry points and known packages carry.
@@ -223,19 +225,19 @@ def plugin_paths(wanted: PluginFiles) -> tuple[list[Path], list[str]]:
         twice = [path for path in once if listed.count(path) > 1]
         name = wanted.variable
         return once, [f"{name} names {p} more than once; it is opened once" for p in twice]
-    found: list[Path] = []
+    found: list[str] = []
     notes: list[str] = []
     for entry in installed.entry_points(wanted.entry_points):
         path, failed = installed.path_of(entry)
-        if path is not None:
+        if path:
             try:
-                found.append(path.resolve(strict=True))
-            except (OSError, RuntimeError) as why:  # RuntimeError: links that lead in a circle
+                found.append(os.path.realpath(path, strict=True))
+            except OSError as why:
                 failed = str(why)
         if failed:
             notes.append(f"entry point {entry.name} of {wanted.entry_points} failed: {failed}")
     for row in wanted.packages:
         located, _ = locate_library(row)
-        if located is not None:
+        if located:
             found.append(located)
     return list(dict.fromkeys(found)), notes

@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _CLAUSE = r"(==|!=|>=|<=|>|<)\s*([0-9]{1,9}(?:\.[0-9]{1,9})*)"
 _EXACT = r"[0-9]{1,9}\.[0-9]{1,9}"
@@ -35,6 +36,7 @@ def version_matches(version: str, clauses: str) -> bool:
     return True
 
 
+@lru_cache  # most manifests say the same
 def contract_fits(abi: str, floor: str, core: str) -> bool:
     """Whether a backend whose manifest says `abi` (and `floor`, or "") runs on this core.
 

@@ -27,7 +27,7 @@ from anyhal.errors import BackendLoadError, HalError, InternalError
 from anyhal.ops import BY_ID, lookup
 from anyhal.ops._record import fields, unpack
 from anyhal.ops._spec import TensorSpec
-from anyhal.runtime.in_kernel import enter_kernel
+from anyhal.runtime.in_kernel import enter_kernel, in_backend
 from anyhal.sdk.backend import REASONS, No, PythonBackend, Row
 
 # By number of anyhal_status in backend.h; a test compares them.
@@ -40,36 +40,27 @@ STATUSES = (
 Operand = tuple[int, tuple[int, ...], tuple[int, ...], int]
 
 
-def load(path: Path, sha256: str, instance: str, settings: Sequence[tuple[str, str]]) -> Any:
+def load(path: str, sha256: str, instance: str, settings: Sequence[tuple[str, str]]) -> Any:
     """The native instance of the chip in the file at `path`, whose bytes had that hash when it was
     trusted. Runs exactly those bytes, never a cached compilation."""
-    source = path.read_bytes()
+    source = Path(path).read_bytes()
     if sha256 and hashlib.sha256(source).hexdigest() != sha256:
         raise BackendLoadError(
             f"backend '{instance}' was not loaded from {path}: it was changed after it was found;"
             " start again",
             stage="trust",
-            path=str(path),
+            path=path,
         )
-
-    interrupts: list[BaseException] = []
 
     def make(given: dict[str, str]) -> _Chip:
         # Standard output belongs to the program.
         with contextlib.redirect_stdout(sys.stderr):
-            return made(source, path, instance, given, sha256)
+            return made(source, Path(path), instance, given, sha256)
 
     def told(why: BaseException, otherwise: int) -> tuple[int, int, str]:
-        if isinstance(why, KeyboardInterrupt):
-            interrupts.append(why)
-        return said(why, otherwise, str(path))
+        return said(why, otherwise, path)
 
-    try:
-        return _core.load_python(str(path), instance, list(settings), make, told)
-    except HalError:
-        if interrupts:  # the user's, no failure of the chip
-            raise interrupts[0] from None
-        raise
+    return _core.load_python(path, instance, list(settings), make, told)
 
 
 def made(
@@ -199,7 +190,8 @@ class _Chip:
         row, attrs = found
         with self._starting:
             if not self._started:
-                self._backend.start()
+                with in_backend():
+                    self._backend.start()
             self._started = True
         return _Plan(row, list(_specs(operands)), [o[3] for o in operands], attrs)
 
@@ -259,7 +251,8 @@ def _fits(row: Row, op: int, operands: Sequence[Operand], record: bytes) -> dict
     except ValueError as why:
         return No("attribute", f"{why}; rebuild the backend with this anyhal")
     if row.accepts is not None:
-        answer = row.accepts(*_specs(operands), **attrs)
+        with in_backend():
+            answer = row.accepts(*_specs(operands), **attrs)
         if answer is not None:
             return No(*answer)
     return attrs

@@ -4,47 +4,69 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 import anyhal as hal
 from anyhal.conformance.placing import Output, OutsideError, call, place
 from anyhal.conformance.suite import Part
-from anyhal.conformance.tolerance import bound, mismatch
+from anyhal.conformance.tolerance import bound, mismatch, wrong_elements
 from anyhal.dtypes import DType, dtype, of_value
 from anyhal.ops import BY_NAME
+from anyhal.ops._oracle import rounded
 from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
 
-FLUSHED = 2.0**-126
+if TYPE_CHECKING:
+    from anyhal.conformance.numerics.probes import Probe
+
+FLUSHED = {"f32": 2.0**-126, "bf16": 2.0**-126, "f64": 2.0**-1022}  # below it, by dtype
+Held = Literal["nan", "ones", "negated"]  # NaN; all bits set; the right answer with another sign
+_INFORMATIVE = 16  # a tolerance past this part of the root mean square says nothing
+_VACUOUS = 0.01  # and more than this share of the elements may not have such a one
 
 
 def run_sample(
-    spec: OpSpec, sample: Sample, device: str, mode: str, layouts: tuple[str, ...]
+    spec: OpSpec, probe: Probe, device: Any, mode: str, repeatable: bool = False
 ) -> Part:
-    """Inputs in those layouts, the output poisoned between guards; inputs looked at afterwards."""
+    """Inputs in their layouts, outputs poisoned between guards; inputs looked at afterwards.
+    `device` is a Device, whose name need not be looked up at every operand."""
+    sample = probe.sample
+    layouts = probe.layouts or ("dense",) * len(sample.inputs)
     try:
         arrays = [
             None if x is None else place(x, kind, device)
             for x, kind in zip(sample.inputs, layouts, strict=True)
         ]
-        results = _called(spec, sample, arrays, device, mode, layouts)
+        results = _called(spec, probe, arrays, device, mode, layouts)
+        for _ in range(probe.repeats - 1):
+            again = _called(spec, probe, arrays, device, mode, layouts)
+            if repeatable and _bits(again) != _bits(results):
+                why = "the same call gave other bits, though it declares that it does not"
+                return Part(sample.label, code="not_deterministic", failed=why)
+            results = again
     except hal.UnsupportedError as why:
         return Part(sample.label, refusal=str(why), code=why.reason)
     except OutsideError as why:
         return Part(sample.label, code="outside_written", failed=str(why))
-    changed = _changed(spec, sample, arrays)
+    changed = _changed(spec, probe, arrays)
     return Part(sample.label, results, "", "input_changed" if changed else "", changed)
+
+
+def _bits(results: tuple[Any, ...]) -> list[Any]:
+    return [None if r is None else r.tobytes() for r in results]
 
 
 def _called(
     spec: OpSpec,
-    sample: Sample,
+    probe: Probe,
     arrays: list[Any],
-    device: str,
+    device: Any,
     mode: str,
     layouts: tuple[str, ...],
 ) -> tuple[Any, ...]:
+    sample = probe.sample
     attrs = dict(sample.attrs)
     if spec.aliasing == "required":
         call(spec, arrays, attrs, mode=mode)
@@ -54,16 +76,30 @@ def _called(
     if any(w is not None and w.dtype.is_block for w in wanted):
         return values(call(spec, arrays, attrs, mode=mode))
     outs = [None if w is None else Output(w.shape, w.dtype, layouts[0], device) for w in wanted]
-    views = tuple(None if o is None else o.view for o in outs)
-    call(spec, arrays, attrs, views if spec.more_outputs else views[0], mode)
-    return tuple(None if o is None else o.values() for o in outs)
+
+    def once() -> None:
+        views = [None if o is None else o.view for o in outs]
+        if probe.into >= 0:
+            views[0] = arrays[probe.into]
+        call(spec, arrays, attrs, tuple(views) if spec.more_outputs else views[0], mode)
+
+    once()
+    if probe.held != "nan":
+        for out in outs:
+            if out is not None:
+                out.hold(probe.held)
+        once()
+    results = [None if o is None else o.values() for o in outs]
+    if probe.into >= 0:
+        results[0] = arrays[probe.into].numpy()
+    return tuple(results)
 
 
-def _changed(spec: OpSpec, sample: Sample, arrays: list[Any]) -> str:
+def _changed(spec: OpSpec, probe: Probe, arrays: list[Any]) -> str:
     """Which input is no longer what it was."""
     written = len(spec.outputs) if spec.aliasing == "required" else 0
-    for i, (x, a) in enumerate(zip(sample.inputs, arrays, strict=True)):
-        if i < written or x is None or isinstance(x, Blocks):
+    for i, (x, a) in enumerate(zip(probe.sample.inputs, arrays, strict=True)):
+        if i < written or x is None or isinstance(x, Blocks) or i == probe.into:
             continue
         if a.numpy().tobytes() != np.ascontiguousarray(x).tobytes():
             return f"the call changed its input {i}"
@@ -97,41 +133,110 @@ def spec_of(x: Any) -> TensorSpec | None:
     return TensorSpec.dense(x.dtype if isinstance(x, Blocks) else dtype(x.dtype), x.shape)
 
 
-def judge_sample(spec: OpSpec, sample: Sample, arrays: tuple[Any, ...], flushes: bool) -> Judged:
-    """The worst element of a call's outputs; a sentence where it is outside its bound."""
-    wrong, worst = _judged(spec, sample, arrays, flushes)
-    if wrong and flushes:
+class Judged:
+    """`wrong` is a sentence or ""; `worst` the largest error as a part of what is allowed;
+    `informative` whether the tolerance could have told right from wrong."""
+
+    def __init__(self, wrong: str, worst: float, informative: bool) -> None:
+        self.wrong, self.worst, self.informative = wrong, worst, informative
+
+
+def judge_sample(
+    spec: OpSpec, sample: Sample, arrays: tuple[Any, ...], flushes: bool, exact: bool = False
+) -> Judged:
+    """The outputs of a call against reference and bound; with `exact`, as the bits must be."""
+    answers = answers_of(spec, sample, exact)
+    found = judge_answers(answers, arrays, flushes)
+    if found.wrong and flushes:
         zeroed = _flushed(sample)
         if zeroed is not None:
-            wrong, worst = _judged(spec, zeroed, arrays, flushes)
-    return Judged(wrong, worst)
+            # Of the steps of one op some may flush and others not: each element has its choice.
+            other = answers_of(spec, zeroed, exact)
+            either = [_nearer(*pair) for pair in zip(answers, other, arrays, strict=True)]
+            found = judge_answers(either, arrays, flushes)
+    return found
 
 
-class Judged:
-    def __init__(self, wrong: str, worst: float) -> None:
-        self.wrong, self.worst = wrong, worst
+def _nearer(one: Right | None, other: Right | None, actual: Any) -> Right | None:
+    """For each element the answer that it meets, if it meets one."""
+    if one is None or other is None or np.shape(actual) != np.shape(other.want):
+        return one
+    wrong = wrong_elements(
+        actual, other.want, other.allowed, other.kind, bits=other.bits, flushes=True
+    )
+    want = np.where(wrong, one.want, other.want)
+    allowed = np.where(wrong, one.allowed, other.allowed)
+    return Right(one.name, want, allowed, one.kind, one.bits)
 
 
-def _judged(
-    spec: OpSpec, sample: Sample, arrays: tuple[Any, ...], flushes: bool
-) -> tuple[str, float]:
+def judge_answers(
+    answers: Sequence[Right | None], arrays: tuple[Any, ...], flushes: bool = False
+) -> Judged:
+    worst, informative = 0.0, False
+    for answer, actual in zip(answers, arrays, strict=True):
+        if answer is None:
+            continue
+        want, allowed, kind = answer.want, answer.allowed, answer.kind
+        wrong = mismatch(actual, want, allowed, kind, bits=answer.bits, flushes=flushes)
+        if wrong is not None:
+            return Judged(wrong if len(arrays) == 1 else f"{answer.name}: {wrong}", worst, True)
+        worst = max(worst, _worst(actual, want, allowed, kind))
+        informative = informative or is_informative(want, allowed, kind)
+    return Judged("", worst, informative)
+
+
+class Right:
+    """One output as it should be: the reference in wide numbers and what is allowed beside it."""
+
+    def __init__(self, name: str, want: Any, allowed: Any, kind: DType, bits: bool) -> None:
+        self.name, self.want, self.allowed, self.kind, self.bits = name, want, allowed, kind, bits
+
+
+def answers_of(spec: OpSpec, sample: Sample, exact: bool = False) -> list[Right | None]:
     full = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
+    found: list[Right | None] = []
     wanted = outs_of(spec, sample, full)
     references = spec.reference_outs(*sample.inputs, **sample.attrs)
-    worst = 0.0
-    for i, (out, want, actual) in enumerate(zip(wanted, references, arrays, strict=True)):
+    for i, (out, want) in enumerate(zip(wanted, references, strict=True)):
         if out is None:
+            found.append(None)
             continue
         want = np.asarray(want)
         if spec.shape_from_out:
             want = np.broadcast_to(want, out.shape)
         name, kind = spec.bound_of(i), dtype("f64") if out.dtype.is_block else out.dtype
-        allowed = bound(name, spec, sample.inputs, sample.attrs, want, out.dtype)
-        wrong = mismatch(actual, want, allowed, kind, bits=name == "exact", flushes=flushes)
-        if wrong is not None:
-            return (wrong if len(wanted) == 1 else f"{spec.outputs[i].name}: {wrong}"), worst
-        worst = max(worst, _worst(actual, want, allowed, kind))
-    return "", worst
+        if exact:
+            want, allowed = _as_stored(sample, want, kind), np.zeros(want.shape)
+        else:
+            allowed = bound(name, spec, sample.inputs, sample.attrs, want, out.dtype)
+        found.append(Right(spec.outputs[i].name, want, allowed, kind, name == "exact"))
+    return found
+
+
+def _as_stored(sample: Sample, want: Any, kind: DType) -> Any:
+    """The reference of an exact probe, which must need no rounding: else the probe is wrong."""
+    if kind.kind != "float":
+        return want
+    stored = rounded(want, kind)
+    if not np.array_equal(stored.astype(want.dtype), want, equal_nan=True):
+        raise ValueError(f"{sample.label}: an exact probe whose answer is not exact")
+    return stored
+
+
+def is_informative(want: Any, allowed: Any, kind: DType) -> bool:
+    """Whether most of the tolerances are far below the numbers that they judge."""
+    if not np.size(want):
+        return False
+    if kind.kind != "float":
+        return True
+    with np.errstate(all="ignore"):
+        wide = np.asarray(want, np.float64)
+        finite = np.isfinite(wide)
+        if not finite.any():
+            return False
+        rms = np.sqrt(np.mean(np.square(wide[finite])))
+        limits = np.asarray(allowed, np.float64)[finite]
+        return bool(np.mean((limits >= rms / _INFORMATIVE) & (limits > 0)) <= _VACUOUS)
 
 
 def _worst(actual: Any, want: Any, allowed: Any, kind: DType) -> float:
@@ -146,12 +251,15 @@ def _worst(actual: Any, want: Any, allowed: Any, kind: DType) -> float:
 
 
 def _flushed(sample: Sample) -> Sample | None:
-    """With 0 for f32 and bf16 inputs below the smallest normal number; None where there is none."""
+    """With zeros of their sign for inputs below the smallest normal number; None where there is none. Not of f16,
+    whose small numbers are normal ones of the f32 it is computed in."""
 
     def zeroed(x: Any) -> Any:
-        if x is None or isinstance(x, Blocks) or dtype(x.dtype).short not in ("f32", "bf16"):
+        below = None if x is None or isinstance(x, Blocks) else FLUSHED.get(dtype(x.dtype).short)
+        if below is None:
             return x
-        return np.where(np.abs(x.astype(np.float64)) < FLUSHED, 0, x).astype(x.dtype)
+        wide = x.astype(np.float64)
+        return np.where(np.abs(wide) < below, np.copysign(0, wide), x).astype(x.dtype)
 
     inputs = tuple(map(zeroed, sample.inputs))
     pairs = zip(inputs, sample.inputs, strict=True)

@@ -5,105 +5,87 @@ SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import lru_cache
+
+import numpy as np
 
 from anyhal.conformance.cases import CASES, random_case
-from anyhal.conformance.numerics.calls import judge_sample, run_sample
+from anyhal.conformance.numerics.probes import Probe, case_of, forms
 from anyhal.conformance.placing import LAYOUTS
-from anyhal.conformance.suite import Answer, Case, Finding, Part
+from anyhal.conformance.suite import Case
 from anyhal.conformance.worker import rng_of
 from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import Blocks, OpSpec, Sample
+from anyhal.ops._spec import Blocks, Sample
 
-_RANDOM = {"smoke": 0, "quick": 4, "full": 100}  # cases of each cell beyond the op file's
+_MAIN = "f32"
+_RANDOM = {"quick": 4, "full": 100}  # cases of each cell beyond the op file's
+_FEW = {"smoke": 2, "main": 10, "quick": 1}  # samples that stand for all of a dtype
 
 
 def cases() -> Iterator[Case]:
+    """Quick runs every sample of a backend's own kernel. How an op decomposes is no choice of the
+    backend, so of a decomposed form quick runs some samples, most of the main dtype.
+    """
     for spec in BY_NAME.values():
         if not spec.public:
             continue
-        for mode in ("fused",) if spec.is_core else ("fused", "decomposed"):
+        main = _MAIN if _MAIN in spec.dtypes else next(iter(spec.dtypes))
+        for mode in forms(spec):
             for short in spec.dtypes:
-                yield _case(spec, short, mode, "own", 0, "smoke" if _is_main(short) else "quick")
+                if short == main:
+                    yield _own(spec.name, short, mode, "few", "smoke", _FEW["smoke"])
+                if mode == "decomposed":
+                    count = _FEW["main"] if short == main else _FEW["quick"]
+                    yield _own(spec.name, short, mode, "some", "quick", count)
+                yield _own(spec.name, short, mode, "own", "full" if mode != "fused" else "quick", 0)
             if spec.name in CASES:
-                yield _case(spec, "", mode, "random", _RANDOM["quick"], "quick")
-                yield _case(spec, "", mode, "many", _RANDOM["full"], "full")
+                few = _RANDOM["quick"] if mode == "fused" else 1
+                yield _random(spec.name, mode, "random", few, "quick")
+                yield _random(spec.name, mode, "many", _RANDOM["full"], "full")
 
 
-def _is_main(short: str) -> bool:
-    return short == "f32"
+def _own(op: str, short: str, mode: str, source: str, tier: str, count: int) -> Case:
+    # The op file makes the samples of all dtypes at once.
+    inputs = f"numerics/{op}/samples"
+    given = {"source": source, "count": count, "inputs": inputs}
+    return case_of(op, "samples", (short, source), tier, short, mode, **given)
 
 
-def _case(spec: OpSpec, short: str, mode: str, source: str, count: int, tier: str) -> Case:
-    words = ["numerics", spec.name, "samples", short or "any", mode, source]
-    given = {"mode": mode, "source": source, "count": count}
-    return Case("/".join(words), "numerics", spec.name, short, tier, 120.0, given)
+def _random(op: str, mode: str, source: str, count: int, tier: str) -> Case:
+    return case_of(op, "samples", ("any", source), tier, "", mode, source=source, count=count)
 
 
-def drawn(case: Case, seed: int) -> Iterator[tuple[Sample, tuple[str, ...]]]:
+@lru_cache(maxsize=256)
+def _samples(op: str, seed: int) -> tuple[Sample, ...]:
+    return tuple(BY_NAME[op].samples(rng_of(seed, "values")))
+
+
+def probes(case: Case, seed: int) -> Iterator[Probe]:
     """Samples with the layout of each input; the same in both processes."""
-    spec = BY_NAME[case.op]
-    rng = rng_of(seed, "layouts")
-    if case.given["source"] == "own":
-        found: Any = (
-            s for s in spec.samples(rng_of(seed, "values")) if _main_dtype(s) == case.dtype
-        )
-    else:
+    rng = rng_of(seed, f"layouts {case.dtype} {case.given['mode']}")
+    count = case.given["count"]
+    if case.given["source"] in ("random", "many"):
         first = seed % (1 << 31)
-        found = (random_case(spec.name, first + i) for i in range(case.given["count"]))
+        found = [random_case(case.op, first + i) for i in range(count)]
+    else:
+        found = [s for s in _samples(case.op, seed) if main_dtype(case.op, s) == case.dtype]
+        if count:  # spread over the list, small ones first
+            found = sorted(found[:: max(1, len(found) // count)][:count], key=size_of)
     for sample in found:
-        yield sample, tuple(LAYOUTS[int(rng.integers(len(LAYOUTS)))] for _ in sample.inputs)
+        layouts = tuple(LAYOUTS[int(rng.integers(len(LAYOUTS)))] for _ in sample.inputs)
+        yield Probe(sample, layouts)
 
 
-def _main_dtype(sample: Sample) -> str:
-    first = next((x for x in sample.inputs if x is not None), None)
+def size_of(sample: Sample) -> int:
+    """Elements of all operands together."""
+    return sum(int(np.prod(x.shape)) for x in sample.inputs if x is not None)
+
+
+def main_dtype(op: str, sample: Sample) -> str:
+    """The dtype by which a backend declares the cell: of the first operand that is data."""
+    inputs = sample.inputs[1:] if op == "where" else sample.inputs
+    first = next((x for x in inputs if x is not None), None)
     if first is None:
         return ""
     return first.dtype.short if isinstance(first, Blocks) else dtype(first.dtype).short
-
-
-def run(case: Case, bench: Any) -> Finding | Answer:
-    spec, mode = BY_NAME[case.op], case.given["mode"]
-    parts = [
-        run_sample(spec, sample, bench.device_name, mode, layouts)
-        for sample, layouts in drawn(case, bench.seed)
-    ]
-    return answered(case, bench, parts)
-
-
-def answered(case: Case, bench: Any, parts: list[Part]) -> Finding | Answer:
-    """What to judge; or that all was refused, which a declared cell may not do."""
-    if not parts:
-        return Finding("refused", "the op has no samples of this dtype", "no_samples")
-    failed = next((p for p in parts if p.failed), None)
-    if failed is not None:
-        return Finding("fail", f"{failed.label}: {failed.failed}", failed.code)
-    refused = [p for p in parts if p.refusal]
-    if len(refused) < len(parts):
-        return Answer((*parts, Part("", code="flushes" if bench.device.flushes_denormals else "")))
-    first = refused[0]
-    if case.given["mode"] == "fused" and case.dtype in _declared(bench, case.op):
-        why = f"it declares {case.op} {case.dtype} and refuses all of it: {first.refusal}"
-        return Finding("fail", why, "lie")
-    return Finding("refused", first.refusal, first.code)
-
-
-def _declared(bench: Any, op: str) -> set[str]:
-    return {name for row in bench.capabilities if row["op"] == op for name in row["dtypes"]}
-
-
-def judge(case: Case, seed: int, answer: Answer) -> Finding:
-    spec = BY_NAME[case.op]
-    *parts, last = answer.parts
-    worst, refused = 0.0, 0
-    for (sample, _), part in zip(drawn(case, seed), parts, strict=True):
-        if part.refusal:
-            refused += 1
-            continue
-        found = judge_sample(spec, sample, part.arrays, last.code == "flushes")
-        if found.wrong:
-            return Finding("fail", f"{sample.label}: {found.wrong}", "wrong_value")
-        worst = max(worst, found.worst)
-    measured = {"calls": len(parts) - refused, "refused": refused, "worst": round(worst, 4)}
-    return Finding("pass", measured=measured)

@@ -35,7 +35,7 @@ class Baseline:
 
 
 def folder() -> Path:
-    return cache_folder() / "baselines"
+    return Path(cache_folder()) / "baselines"
 
 
 def save(name: str, backend: str, library: Path, bench: dict[str, Any]) -> Baseline:

@@ -74,7 +74,7 @@ def locate_model(name: str, progress: Progress | None = None) -> Path:
     model = MODELS.get(name)
     if model is not None:
         return _cached(model, progress or (lambda stage, done, total: None))
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # a home that is not known stays as it is
     if path.is_file():
         return path
     if name.endswith(".gguf") or os.sep in name:
@@ -89,7 +89,7 @@ def locate_model(name: str, progress: Progress | None = None) -> Path:
 
 
 def _cached(model: Model, progress: Progress) -> Path:
-    folder = cache_folder() / "models"
+    folder = Path(cache_folder(), "models")
     final = folder / Path(model.member).name
     try:
         if _is_good(final, model):
@@ -118,7 +118,7 @@ def _is_good(path: Path, model: Model) -> bool:
 @contextlib.contextmanager
 def _lock(path: Path, model: Model) -> Iterator[None]:
     # O_NONBLOCK: a pipe of that name is refused and not waited for.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(path, flags, 0o644), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
