@@ -1,11 +1,11 @@
-"""Whether the gate of `anyhal bench` can be believed: no alarm between equal builds, and a slower one
-caught. SPDX-License-Identifier: Apache-2.0
+"""Whether the gate of `anyhal bench` can be believed: silent between equal builds, and not between
+others. SPDX-License-Identifier: Apache-2.0
 
     python benchmarks/gate.py [--json] [--check] [--runs N] [--blocks N] [--device NAME]
 
-A build of the processor's backend against itself over five ops, twenty times, and a backend of which
-one op spins for 8 % of its time against the same one without. Status 3 where this machine is not
-quiet enough to tell.
+A build of the processor's backend against itself over five ops, twenty times, and a backend of
+which one op spins for 8 % of its time against the same one without. Status 3 where this machine is
+not quiet enough to tell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""certify, bench, diff and report with what is wrong: one sentence, the promised status, no traceback.
+"""certify, bench, diff and report with what is wrong: one sentence and the promised status.
 SPDX-License-Identifier: Apache-2.0
 """
 

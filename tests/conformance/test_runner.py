@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from one_op import OneOpBackend
 
 from anyhal import settings
 from anyhal.cli import main
 from anyhal.conformance import runner, suite
 from anyhal.errors import InvalidArgumentError
 from anyhal.records import replace
+from one_op import OneOpBackend
 
 COMMAND = [sys.executable, "-P", "-c", "from anyhal.cli import main; main()", "certify"]
 

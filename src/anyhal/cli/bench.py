@@ -107,7 +107,9 @@ def _progress(title: str, total: int) -> Iterator[Any]:
     from rich.progress import TimeRemainingColumn as Left
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    quiet = not console.is_terminal  # a log wants no bar
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task(escape(title), total=total)
         yield lambda name: bar.update(task, advance=1, description=escape(f"{title}: {name}"))
 
@@ -131,7 +133,8 @@ def _print_bench(found: dict[str, Any]) -> None:
     console.print(table)
     if perf["refused"]:
         console.print(f"refused: {escape(', '.join(perf['refused']))}", soft_wrap=True)
-    console.print(f"{found['device']}: {perf['tier']}", highlight=False)
+    said = ": ".join(filter(None, (found["device"], perf["tier"], perf["why"])))
+    console.print(escape(said), highlight=False, soft_wrap=True)
 
 
 def _print_gate(device: str, verdict: Any, base: Any) -> None:

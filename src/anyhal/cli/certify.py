@@ -178,7 +178,9 @@ def _progress(title: str) -> Iterator[Any]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    left = TimeRemainingColumn()
+    quiet = not console.is_terminal  # a log wants no bar
+    with Progress(*columns, left, console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task(escape(title), total=None)
 
         def show(done: int, total: int, found: Any) -> None:
@@ -213,7 +215,8 @@ def _print(report: dict[str, Any]) -> None:
     console.print(table)
     what = f"{report['device']}, {report['tier']}, {report['seconds']:.1f} s"
     if report["certified"]:
-        console.print(f"certified: {escape(what)}")
-        console.print(f"certificate: {escape(report['certificate'])}", soft_wrap=True)
+        said = f"certified: {what}\ncertificate: {report['certificate']}"
     else:
-        console.print(f"not certified: {escape(what)}: {escape('; '.join(report['why_not']))}")
+        said = f"not certified: {what}: {'; '.join(report['why_not'])}"
+    for line in said.splitlines():
+        console.print(escape(line), soft_wrap=True)

@@ -1,11 +1,12 @@
 """What anyhal keeps on disk between processes: one table of parts, and how a part is emptied.
 SPDX-License-Identifier: Apache-2.0
 
-All of it can be made again, a baseline while its library exists. A part is a folder (or one file) of the cache folder together with the
-names that anyhal gives to files there. Only regular files of such names that belong to this user
-are counted as its own and taken away; links are neither followed nor removed, and folders stay,
-since another process may be about to write into them. What another process has open or mapped
-keeps its content until it lets go. A part with a lock is left alone while somebody holds it.
+All of it can be made again, a baseline while its library exists. A part is a folder (or one file)
+of the cache folder together with the names that anyhal gives to files there. Only regular files of
+such names that belong to this user are counted as its own and taken away; links are neither
+followed nor removed, and folders stay, since another process may be about to write into them. What
+another process has open or mapped keeps its content until it lets go. A part with a lock is left
+alone while somebody holds it.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Leg:
         self._wanted = self._outs[0].numpy()
 
     def renew(self) -> None:
-        """Takes other memory: where arrays happen to lie favours one side for as long as they do."""
+        """Takes other memory: where arrays happen to lie favours one side while they do."""
         self._arrays, self._outs = [], []  # the old ones go first
         with self._here() as name:
             for _ in range(self._sets):

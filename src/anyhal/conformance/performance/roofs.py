@@ -3,9 +3,9 @@ SPDX-License-Identifier: Apache-2.0
 
 A score is the time that the roof allows over the time taken: t = max(flops / P, bytes / B). P and B
 are the best that was seen: of the device's own products and moves and, where it computes on the
-host, of NumPy's, so that a slow backend is not its own measure. What cannot be makes the measurement
-invalid: a score above 1.05, a wrong output while timed, known inputs done faster than new ones,
-clocks that disagree.
+host, of NumPy's, so that a slow backend is not its own measure. What cannot be makes the
+measurement invalid: a score above 1.05, a wrong output while timed, known inputs done faster than
+new ones, clocks that disagree.
 """
 
 from __future__ import annotations
