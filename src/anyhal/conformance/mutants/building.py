@@ -140,7 +140,7 @@ class Workshop:
         name = hashlib.sha256(key).hexdigest()[:32] + ".o"
         mine = self._folder / "objects" / name
         mine.parent.mkdir(parents=True, exist_ok=True)
-        kept = cache_folder() / "mutants" / name
+        kept = Path(cache_folder()) / "mutants" / name
         with suppress(OSError):
             shutil.copyfile(kept, mine)  # a copy: the cache may be cleared while this one is used
             return mine
