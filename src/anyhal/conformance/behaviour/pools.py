@@ -193,4 +193,5 @@ def after_out_of_memory(bench: Bench) -> Measured:
             require("byte" in str(why), "untyped", f"the refusal does not say how much: {why}")
         require_equal(hal.add(there, 1.0).numpy(), values + 1, "pools", "after the refusal")
     del held
+    bench.device.trim()
     return None

@@ -97,15 +97,16 @@ def wait_limit(bench: Bench) -> Measured:
     device = opened(bench)
     gate = work.gate(device, 0.12)
     line = device.line()
-    took, status = 1e9, r.OK
-    for _ in range(4):
+    share, status = 1.0, r.OK
+    for _ in range(6):  # a busy machine: the best of some
         gate.hold(line)
         value = line.signal()
         began = time.perf_counter()
         status, state, _ = line.attempt_wait(value, 1_000_000)
-        took = min(took, time.perf_counter() - began)
+        took = time.perf_counter() - began
         line.wait(value)
-        if status == r.TIMEOUT and took < gate.seconds / 2:
+        share = min(share, took / (time.perf_counter() - began))
+        if status == r.TIMEOUT and share < 0.6:
             break
     require(
         status == r.TIMEOUT,
@@ -113,13 +114,10 @@ def wait_limit(bench: Bench) -> Measured:
         f"waiting 1 ms for {gate.seconds * 1e3:.0f} ms of work answered status {status}",
     )
     require(
-        took < gate.seconds / 2,
-        "hang",
-        f"a wait of at most 1 ms took {took * 1e3:.0f} ms; the work takes"
-        f" {gate.seconds * 1e3:.0f} ms",
+        share < 0.6, "hang", f"a wait of at most 1 ms took {share:.0%} of the time of all the work"
     )
     require(state.completed < value, "timeline", "timed out, and says that the value is reached")
-    return {"milliseconds": round(took * 1e3, 2)}
+    return {"milliseconds": round(took * 1e3, 2), "share": round(share, 3)}
 
 
 @behaviour("timelines/notice", 29)
