@@ -257,8 +257,8 @@ def _worst(actual: Any, want: Any, allowed: Any, kind: DType) -> float:
 
 
 def _flushed(sample: Sample) -> Sample | None:
-    """With zeros of their sign for inputs below the smallest normal number; None where there is none. Not of f16,
-    whose small numbers are normal ones of the f32 it is computed in."""
+    """With zeros of their sign for inputs below the smallest normal number; None where there is
+    none. Not of f16, whose small numbers are normal ones of the f32 it is computed in."""
 
     inputs = tuple(map(_zeroed, sample.inputs))
     pairs = zip(inputs, sample.inputs, strict=True)
