@@ -141,8 +141,9 @@ Value odd_series(Text& text, const Value& t, const std::vector<double>& terms) {
 // quarter of the angle.
 Value near_atan(Text& text, const Value& t) {
   if (t.dtype == ANYHAL_DTYPE_F32)
-    return odd_series(text, t, {-0.3333314528, 0.1999355085, -0.1420889944, 0.1065626393,
-                                -0.0752896400, 0.0429096138, -0.0161657367, 0.0028662257});
+    return odd_series(text, t,
+                      {-0.3333314528, 0.1999355085, -0.1420889944, 0.1065626393, -0.0752896400,
+                       0.0429096138, -0.0161657367, 0.0028662257});
   const Value one = text.number_like(1, t);
   Value part = t;
   for (int halving = 0; halving < 2; ++halving) {
@@ -169,8 +170,8 @@ Value own_atan(Text& text, const Value& x) {
 // -t / (t + 2) with t = expm1(-2|x|); XLA's own is past 5 ulp in f64.
 Value long_tanh(Text& text, const Value& x) {
   const Value size = magnitude(text, x);
-  const Value t = text.unary("exponential_minus_one",
-                             text.binary("multiply", size, text.number_like(-2, x)));
+  const Value t =
+      text.unary("exponential_minus_one", text.binary("multiply", size, text.number_like(-2, x)));
   const Value found = text.binary("divide", t, text.binary("add", t, text.number_like(2, x)));
   const Value tiny = text.compare("LT", size, text.number_like(1e-9, x));
   const Value negative = text.compare("LT", x, text.number_like(0, x));
