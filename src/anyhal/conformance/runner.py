@@ -23,6 +23,7 @@ from typing import Any
 from anyhal import settings
 from anyhal.conformance import judge as judging
 from anyhal.conformance import suite
+from anyhal.conformance import waivers as reading
 from anyhal.conformance import worker as working
 from anyhal.conformance.journal import Journal
 from anyhal.conformance.processes import Process, ended
@@ -69,7 +70,7 @@ def certify(
     environ: dict[str, str] | None = None,
     fresh: bool = False,
     journal_folder: Path | None = None,
-    waivers: Sequence[dict[str, Any]] = (),
+    waivers: Sequence[dict[str, Any]] | None = None,
     progress: Progress | None = None,
     measures: bool | None = None,
 ) -> dict[str, Any]:
@@ -77,12 +78,15 @@ def certify(
 
     `environ` is the backend's environment, else this process's. With `ops`, `groups` or `ids` only
     those cases; `seed` replaces the seeds of all of them. The report is `complete` when no case was
-    left out. `measures` the speed as well: else at the full tier only. NotRunError when nothing
-    could run.
+    left out. `waivers` replace those beside the backend's manifest. `measures` the speed as well:
+    else at the full tier only. NotRunError when nothing could run.
     """
     run = _Run(backend, environ, progress)
     try:
         run.start()
+        if waivers is None:
+            known = {case.id for case in suite.all_cases()}
+            waivers = reading.read(Path(run.described["manifest"]), known)
         cases = [c for c in suite.chosen(tier, ops, ids) if not groups or c.group in groups]
         if not cases:
             raise NotRunError(f"certifying {backend}: no case was chosen; ask for fewer limits")
