@@ -2,7 +2,7 @@
 SPDX-License-Identifier: Apache-2.0
 
     python tools/certify_all.py --tier full [--json]           every device; summaries and matrix
-    python tools/certify_all.py --tier quick --seed 7 [--json] ours, and one of the foreign devices
+    python tools/certify_all.py --tier quick --seed 7 [--json] ours, and a part of a foreign device
 
 A driver that is missing is an error: `eval "$(python tools/drivers.py build/drivers)"` names them.
 An interrupted full run goes on where it was: a device that it finished within the last day, with
@@ -31,6 +31,7 @@ from anyhal.runtime.device import found as discovery
 OURS = ("cpu:0", "cpu_ref:0", "dayone:0")
 FOREIGN = ("opencl:0", "opencl:1", "pjrt:0", "pjrt:1")  # two platforms, two plugins
 BUDGET_S = {"smoke": 3.0, "quick": 30.0, "full": 1200.0}  # of one CPU backend on two cores
+PARTS = 24  # of the cases; a vendor's compiler takes a moment for each call, minutes for them all
 DRIVERS = ("OCL_ICD_VENDORS", "PJRT_TEST_PLUGINS")
 _SHOWN = 5
 _DAY_S = 86400.0
@@ -76,9 +77,9 @@ def finished(device: str, tier: str) -> dict[str, Any] | None:
     return known if young and equal and known["certified"] else None
 
 
-def certify(device: str, tier: str, nonce: str) -> dict[str, Any]:
+def certify(device: str, tier: str, nonce: str, shard: tuple[int, int]) -> dict[str, Any]:
     """The summary; what failed is printed with the command that asks it again."""
-    report = runner.certify(device, tier, nonce=nonce)
+    report = runner.certify(device, tier, nonce=nonce, shard=shard)
     failed = [case for case in report["cases"] if case["outcome"] == "fail"]
     for case in failed[:_SHOWN]:
         say(f"  fail {case['id']}: {case['reason']}\n       {case['reproduce']}")
@@ -108,18 +109,21 @@ def figure(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run(devices: Sequence[str], tier: str, nonce: str, writes: bool) -> list[dict[str, Any]]:
+def run(devices: Sequence[str], tier: str, seed: int | None, writes: bool) -> list[dict[str, Any]]:
     rows = []
+    nonce = "" if seed is None else f"slice {seed}"
     for device in devices:
         found = finished(device, tier) if writes else None
         if found is None:
-            found = certify(device, tier, nonce)
+            whole = seed is None or device in OURS
+            shard = (1, 1) if whole or seed is None else (seed // len(FOREIGN) % PARTS + 1, PARTS)
+            found = certify(device, tier, nonce, shard)
             if writes:
                 support_matrix.FOLDER.mkdir(parents=True, exist_ok=True)
                 text = json.dumps(found, indent=1, allow_nan=False) + "\n"
                 summary_file(device).write_text(text, encoding="utf-8")
         counts = ", ".join(f"{n} {name}" for name, n in found["outcomes"].items())
-        state = "certified" if found["certified"] else "not certified"
+        state = "certified" if found["certified"] else "; ".join(found["why_not"])
         say(f"{device}: {state} at {tier} in {found['seconds']:.1f} s: {counts}")
         rows.append(found)
     return rows
@@ -135,10 +139,9 @@ def main() -> int:
     devices = given.device or chosen(given.seed)
     if set(devices) - set(OURS):
         name_drivers()
-    nonce = "" if given.seed is None else f"slice {given.seed}"
     writes = given.seed is None and not given.device
     try:
-        rows = run(devices, given.tier, nonce, writes)
+        rows = run(devices, given.tier, given.seed, writes)
     except HalError as why:
         say(f"certify_all: {why}")
         return 2
@@ -146,7 +149,12 @@ def main() -> int:
         support_matrix.write()
     if given.json:
         print(json.dumps({"schema": 1, "figures": [figure(row) for row in rows]}))
-    return 0 if all(row["certified"] for row in rows) else 1
+    return 0 if all(map(holds, rows)) else 1
+
+
+def holds(row: dict[str, Any]) -> bool:
+    """A part of the cases earns no certificate, and may hold no failure."""
+    return row["certified"] or not (row["complete"] or row["outcomes"]["fail"])
 
 
 if __name__ == "__main__":
