@@ -75,7 +75,7 @@ def stranger(root: Path, name: str, rank: int = 1000) -> Path:
     """The library of a backend that this build did not make: dayone under another name."""
     place = root / "backends" / name
     place.mkdir(parents=True, mode=0o755)
-    source = package_folder() / "backends" / "dayone"
+    source = Path(package_folder()) / "backends" / "dayone"
     lines = [
         line
         for line in (source / "backend.toml").read_text().splitlines()

@@ -30,7 +30,7 @@ from anyhal.conformance.certificates import envelope, keys, merkle, statement, t
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from anyhal.runtime.discovery import package_folder
 
-(LIBRARY,) = (package_folder() / "backends" / "dayone").glob("*.so")
+(LIBRARY,) = (Path(package_folder()) / "backends" / "dayone").glob("*.so")
 
 
 @pytest.fixture(autouse=True)

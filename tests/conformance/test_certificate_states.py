@@ -201,7 +201,7 @@ def test_what_this_build_made_stays_self_tested_and_says_why(
     does."""
     from anyhal.runtime.discovery import package_folder
 
-    (library,) = (package_folder() / "backends" / "dayone").glob("*.so")
+    (library,) = (Path(package_folder()) / "backends" / "dayone").glob("*.so")
     show = SHOW.replace("chip:0", "dayone:0")
 
     def now() -> list[str]:

@@ -21,6 +21,7 @@ from anyhal.conformance.performance import baselines, gate, items, roofs
 from anyhal.conformance.performance.audit import audit
 from anyhal.conformance.performance.leg import Leg
 from anyhal.conformance.performance.statistics import hodges_lehmann, shift, slower
+from anyhal.conformance.required import tier_of_scores
 from anyhal.errors import InvalidArgumentError, NotFoundError
 from one_op import OneOpBackend
 
@@ -119,15 +120,12 @@ def test_a_baseline_is_the_library_by_its_hash(cache: Path, tmp_path: Path) -> N
         baselines.load("release")
 
 
-def test_scores_are_parts_of_the_roof_and_more_than_a_roof_is_invalid() -> None:
-    scores = {"gemm": {"geomean": 0.9, "worst_decile": 0.8, "items": {"a": 0.9, "b": 0.8}}}
-    rest = {"geomean": 0.8, "worst_decile": 0.7, "items": {"c": 0.8}}
-    whole = scores | {"attention": rest, "bandwidth": rest}
-    assert roofs.tier(whole, ()) == "recommended" and roofs.tier(whole, ("x",)) == "supported"
-    assert roofs.tier(scores, ()) == "supported" and roofs.tier({}, ()) == "none"
-    slow = {"gemm": {"geomean": 0.3, "worst_decile": 0.04, "items": {"a": 0.9, "b": 0.04}}}
-    assert roofs.tier(slow, ()) == "none"
-    assert roofs.tier({"gemm": rest | {"items": {"c": 1.06}}}, ()) == "invalid"
+def test_more_than_a_roof_allows_is_invalid() -> None:
+    assert tier_of_scores({"matmul/f32/a": 0.9, "copy/f32/b": 1.04}) == "recommended"
+    assert tier_of_scores({"matmul/f32/a": 0.9, "copy/f32/b": 1.06}) == "invalid"
+    assert tier_of_scores({"matmul/f32/a": 0.5, "copy/f32/b": 0.3}) == "supported"
+    assert tier_of_scores({"matmul/f32/a": 0.9, "copy/f32/b": 0.04}) == "none"
+    assert tier_of_scores({}) == "not measured"
 
 
 def test_diff_tells_libraries_routes_answers_and_speed() -> None:

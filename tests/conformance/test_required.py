@@ -17,7 +17,7 @@ from anyhal.errors import InvalidArgumentError
 from anyhal.ops import BY_NAME
 from anyhal.runtime.discovery import package_folder
 
-(LIBRARY,) = (package_folder() / "backends" / "dayone").glob("*.so")
+(LIBRARY,) = (Path(package_folder()) / "backends" / "dayone").glob("*.so")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -72,7 +72,7 @@ def scores(compute: float, others: float) -> dict[str, Any]:
         ({"perf": scores(0.3, 0.3)}, "supported"),
         ({"perf": scores(0.2, 0.2)}, "none"),
         ({"perf": scores(0.9, 0.04)}, "none"),
-        ({"perf": scores(1.06, 0.8)}, "none"),
+        ({"perf": scores(1.06, 0.8)}, "invalid"),
         ({"perf": scores(float("nan"), 0.8)}, "none"),
         ({"perf": scores(0.0, 0.8)}, "none"),
         ({"perf": scores(0.7, 0.8), "coverage": {}}, "none"),

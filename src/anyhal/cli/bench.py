@@ -119,16 +119,16 @@ def _print_bench(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from anyhal.conformance.performance.roofs import score_name
+
     table = Table(box=box.SIMPLE)
     for heading in ("call", "time", "Gflop/s", "GB/s", "of the roof"):
         table.add_column(heading, justify="left" if heading == "call" else "right")
     perf = found["perf"]
-    scores = {n: s for row in perf["scores"].values() for n, s in row["items"].items()}
     for p in perf["points"]:
         rates = (f"{p[what] / p['seconds'] / 1e9:.1f}" for what in ("flops", "bytes"))
-        table.add_row(
-            *cells(p["name"], f"{p['seconds'] * 1e6:.0f} us", *rates, f"{scores[p['name']]:.0%}")
-        )
+        score = perf["scores"][score_name(p)]
+        table.add_row(*cells(p["name"], f"{p['seconds'] * 1e6:.0f} us", *rates, f"{score:.0%}"))
     console = Console()
     console.print(table)
     if perf["refused"]:

@@ -15,6 +15,7 @@ from anyhal.conformance.suite import VERSION
 from anyhal.errors import InvalidArgumentError
 
 TIERS = ("supported", "recommended")
+TOO_GOOD = 1.05  # a score beyond it was measured wrongly
 
 
 @lru_cache
@@ -61,43 +62,55 @@ def missing(report: Mapping[str, Any], tier: str = "supported") -> list[str]:
 
 
 def perf_tier(report: Mapping[str, Any]) -> str:
-    """ "recommended", "supported", "none", or "not measured" where no score was taken.
+    """ "recommended", "supported", "none", "invalid", or "not measured" where no score was taken.
 
     `perf.scores` gives a score by case, whose first part is the op: "matmul/f32/large". A score
-    that is missing or beyond its roof spoils the run, so that such a run has no tier.
+    that is missing spoils the run, so that such a run has no tier.
     """
     found = report.get("perf") or {}
-    scores = {name: _score(value) for name, value in (found.get("scores") or {}).items()}
+    tier = tier_of_scores(found.get("scores") or {})
+    if found.get("tier") == "invalid" or tier in ("invalid", "not measured"):
+        return "invalid" if found.get("tier") == "invalid" else tier
+    if missing(report):
+        return "none"
+    return "supported" if tier == "recommended" and not _is_recommended(report) else tier
+
+
+def tier_of_scores(given: Mapping[str, Any]) -> str:
+    """What the speed alone would earn. A score beyond its roof is "invalid"."""
+    scores = {name: _score(value) for name, value in given.items()}
     if not scores:
         return "not measured"
-    if any(not 0 < score <= 1.05 for score in scores.values()) or missing(report):
-        return "none"
+    if max(scores.values()) > TOO_GOOD:
+        return "invalid"
     rule = rules()["supported"]
     asked = [s for name, s in scores.items() if _op(name) in required("supported")]
     if (
-        _mean(list(scores.values())) < rule["geometric_mean"]
+        min(scores.values()) <= 0
+        or _mean(list(scores.values())) < rule["geometric_mean"]
         or min(asked, default=0) < rule["least"]
     ):
         return "none"
-    return "recommended" if _is_recommended(report, scores) else "supported"
-
-
-def _is_recommended(report: Mapping[str, Any], scores: Mapping[str, float]) -> bool:
-    rule = rules()["recommended"]
+    rule, ordered = rules()["recommended"], sorted(scores.values())
     compute = [s for name, s in scores.items() if _op(name) in rule["compute"]]
     others = [s for name, s in scores.items() if _op(name) not in rule["compute"]]
-    ordered = sorted(scores.values())
-    asked = required("recommended")
+    reaches = (
+        _mean(compute) >= rule["geometric_mean_compute"]
+        and _mean(others) >= rule["geometric_mean_bandwidth"]
+        and ordered[(len(ordered) - 1) // 10] >= rule["worst_decile"]
+    )
+    return "recommended" if reaches else "supported"
+
+
+def _is_recommended(report: Mapping[str, Any]) -> bool:
+    """All that the tier asks for besides speed."""
+    rule, asked = rules()["recommended"], required("recommended")
     waived = [c for c in report.get("cases", ()) if c["outcome"] == "waived" and c["op"] in asked]
     classes = (str(c.get("declared", "")).lower() for c in (report.get("classes") or {}).values())
     loose = [c for c in classes if c.startswith(tuple(rule["not_classes"]))]
     claims = (row for row in report.get("claims", ()) if row["op"] in asked)
-    return (
-        _mean(compute) >= rule["geometric_mean_compute"]
-        and _mean(others) >= rule["geometric_mean_bandwidth"]
-        and ordered[(len(ordered) - 1) // 10] >= rule["worst_decile"]
-        and not (waived or loose or missing(report, "recommended"))
-        and all(row.get("determinism") != "none" for row in claims)
+    return not (waived or loose or missing(report, "recommended")) and all(
+        row.get("determinism") != "none" for row in claims
     )
 
 

@@ -19,12 +19,10 @@ import numpy as np
 
 from anyhal.conformance.performance import conditions
 from anyhal.conformance.performance.audit import MOST_FASTER
+from anyhal.conformance.required import tier_of_scores
 
 _PROBE_SECONDS = 0.3
-TOO_GOOD = 1.05
 CLOCKS_DIFFER = 0.05
-GEOMEAN = {"gemm": 0.60, "attention": 0.60, "bandwidth": 0.70}  # what "recommended" needs
-SUPPORTED, SUPPORTED_LEAST, RECOMMENDED_WORST = 0.25, 0.05, 0.30
 
 
 def host_roofs() -> dict[str, Any]:
@@ -83,10 +81,11 @@ def measured(rows: Sequence[Mapping[str, Any]], on_host: bool) -> dict[str, Any]
     refused = sorted(row["name"] for row in rows if "refused" in row)
     doubts, busy = _doubts(rows), _elsewhere(rows) if on_host else []
     return {
-        "tier": "invalid" if doubts else "not measured" if busy else tier(scores, refused),
+        "tier": "invalid" if doubts else "not measured" if busy else tier_of_scores(scores),
         "why": "; ".join(doubts or busy),
         "conditions": conditions.over([r["conditions"] for r in rows if "conditions" in r]),
         "scores": scores,
+        "families": _families(scores, found),
         "roofs": roofs,
         "points": found,
         "refused": refused,
@@ -122,38 +121,31 @@ def _elsewhere(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"other programs had the processors while it was timed ({', '.join(slow)})"]
 
 
-def _scores(found: Sequence[Mapping[str, Any]], roofs: Mapping[str, Any]) -> dict[str, Any]:
-    families: dict[str, dict[str, float]] = {}
+def _scores(found: Sequence[Mapping[str, Any]], roofs: Mapping[str, Any]) -> dict[str, float]:
+    """By op, dtype and item: "matmul/f32/matmul_wide"."""
+    scores: dict[str, float] = {}
     for point in found:
         known, moved = roofs["flops_per_s"], roofs["bytes_per_s"]
         flops = max(known.get(point["dtype"], 0.0), known.get("f32", 0.0))
         at_best = max(
             point["flops"] / flops if flops else 0.0, point["bytes"] / moved if moved else 0.0
         )
-        families.setdefault(point["family"], {})[point["name"]] = at_best / point["seconds"]
+        scores[score_name(point)] = round(at_best / point["seconds"], 4)
+    return scores
+
+
+def score_name(point: Mapping[str, Any]) -> str:
+    return f"{point['op']}/{point['dtype']}/{point['name'].split()[0]}"
+
+
+def _families(scores: Mapping[str, float], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    rows: dict[str, list[float]] = {}
+    for point in found:
+        rows.setdefault(point["family"], []).append(scores[score_name(point)])
     return {
         family: {
-            "geomean": float(np.exp(np.mean(np.log(list(scores.values()))))),
-            "worst_decile": float(np.quantile(list(scores.values()), 0.1)),
-            "items": {name: round(score, 4) for name, score in scores.items()},
+            "geomean": float(np.exp(np.mean(np.log(np.maximum(row, 1e-9))))),
+            "worst_decile": float(np.quantile(row, 0.1)),
         }
-        for family, scores in families.items()
+        for family, row in rows.items()
     }
-
-
-def tier(scores: Mapping[str, Any], refused: Sequence[str]) -> str:
-    """ "recommended", "supported", "none", or "invalid" for what no device can do."""
-    every = [s for row in scores.values() for s in row["items"].values()]
-    if not every:
-        return "none"
-    if max(every) > TOO_GOOD:
-        return "invalid"
-    if np.exp(np.mean(np.log(every))) < SUPPORTED or min(every) < SUPPORTED_LEAST:
-        return "none"
-    reaches = all(
-        family in scores and scores[family]["geomean"] >= least for family, least in GEOMEAN.items()
-    )
-    worst = min(row["worst_decile"] for row in scores.values())
-    if reaches and worst >= RECOMMENDED_WORST and not refused:
-        return "recommended"
-    return "supported"
