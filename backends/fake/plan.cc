@@ -151,8 +151,8 @@ void refuse(Instance& instance, const anyhal_op_desc& desc, const anyhal_verdict
   if (script.is(Bad::leaks_refusals)) instance.leak(2048);
   if (script.is(Bad::no_lie) && reason == ANYHAL_REASON_DTYPE) return;
   if (script.is(Bad::untyped)) throw Fault{ANYHAL_STATUS_UNSUPPORTED, ANYHAL_REASON_NONE, ""};
-  if (script.is(Bad::fickle_refusal) && instance.refusals % 3 == 0)
-    throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, "not now"};
+  if (script.is(Bad::fickle_refusal))
+    throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, "no " + std::to_string(instance.refusals)};
   if (script.other_reason.contains(desc.op)) reason = ANYHAL_REASON_DRIVER;
   throw Fault{ANYHAL_STATUS_UNSUPPORTED, reason, why};
 }

