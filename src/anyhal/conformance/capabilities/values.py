@@ -100,9 +100,7 @@ def _calls(case: Case, bench: Any, asker: Asker, at: int) -> list[Call]:
     return list(found.values())
 
 
-def _refuses(
-    asker: Asker, call: Call, at: int, value: int, place: int
-) -> tuple[str, str] | None:
+def _refuses(asker: Asker, call: Call, at: int, value: int, place: int) -> tuple[str, str] | None:
     """None when all is well, else (code, sentence)."""
     values = np.array(call.sample.inputs[at])
     flat = values.reshape(-1)
