@@ -228,6 +228,12 @@ class OpTable {
     const Row* row = find(*desc, answer);
     if (answer.status == ANYHAL_STATUS_INVALID_ARGUMENT && row == nullptr)
       return refuse(*desc, answer, error);
+    const uint64_t workspace =
+        row != nullptr && row->workspace != nullptr ? row->workspace(*desc) : 0;
+    if (desc->workspace_limit != 0 && workspace > desc->workspace_limit) {
+      row = nullptr;
+      answer = too_much_workspace();
+    }
     verdict->support = row != nullptr ? ANYHAL_SUPPORT_YES : ANYHAL_SUPPORT_NO;
     verdict->reason = answer.reason;
     verdict->reason_operand = answer.operand;
@@ -237,7 +243,7 @@ class OpTable {
       return ANYHAL_STATUS_OK;
     }
     verdict->flags = ANYHAL_VERDICT_CAPTURE_SAFE | ANYHAL_VERDICT_DETERMINISTIC;
-    verdict->workspace_bytes = row->workspace != nullptr ? row->workspace(*desc) : 0;
+    verdict->workspace_bytes = workspace;
     return ANYHAL_STATUS_OK;
   }
 
@@ -251,9 +257,7 @@ class OpTable {
       if (row == nullptr) return refuse(*desc, answer, error);
       auto plan = std::make_unique<Plan>(*desc, *row, services);
       if (desc->workspace_limit != 0 && plan->prepared().workspace_bytes > desc->workspace_limit) {
-        return refuse(*desc,
-                      no(ANYHAL_REASON_WORKSPACE, "this needs more workspace than the call allows"),
-                      error);
+        return refuse(*desc, too_much_workspace(), error);
       }
       *out_prepared = &plan->prepared();
       *out_plan = plan.release();
@@ -384,6 +388,10 @@ class OpTable {
     Answer answer = row.record(desc);
     if (!answer.yes() || row.also == nullptr) return answer;
     return row.also(desc);
+  }
+
+  static Answer too_much_workspace() {
+    return no(ANYHAL_REASON_WORKSPACE, "this needs more workspace than the call allows");
   }
 
   // What the core's "matmul on mychip:0: " reads on with: operands, why, what to do.

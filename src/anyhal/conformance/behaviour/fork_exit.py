@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 import anyhal as hal
-from anyhal.conformance.behaviour import child
+from anyhal.conformance.behaviour import child, driver
 from anyhal.conformance.behaviour.registry import (
     Bench,
     Measured,
+    NotApplicableError,
     WrongError,
     behaviour,
     require,
@@ -60,6 +61,17 @@ def _require_right(bench: Bench, status: int, hung: bool) -> None:
         raise WrongError("hang" if hung else "fork", f"the child {_said(status, hung)}")
 
 
+def _opens(bench: Bench) -> int:
+    """An instance and a device more, as another library of the child may want; as `use` answers."""
+    try:
+        driver.opened(bench)
+    except driver.RefusedError:
+        return 1
+    except NotApplicableError:  # no shared library
+        pass
+    return 0
+
+
 def _forked_after_use(bench: Bench) -> str:
     device, values = bench.device, np.arange(300, dtype=np.float32)
     x = hal.asarray(values, device=device)
@@ -75,6 +87,9 @@ def _forked_after_use(bench: Bench) -> str:
 
     status, hung = _in_fork(use)
     _require_right(bench, status, hung)
+    if bench.device._instance.synchronous:
+        again, hung = _in_fork(lambda: _opens(bench))
+        _require_right(bench, again, hung)
     for array, right in ((kept, values + 1), (hal.add(x, 2.0), values + 2)):
         if not np.array_equal(array.numpy(), right):
             raise WrongError("fork", "the parent's results changed after the fork")

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from anyhal import settings
 from anyhal.conformance.behaviour import child
 from anyhal.conformance.behaviour.registry import (
     Bench,
@@ -211,7 +212,12 @@ def worker_threads(bench: Bench) -> Measured:
 
 
 def _loading(name: str, seed: int, library: str) -> list[str]:
-    """What finding, loading and opening the device changed, and its first calls."""
+    """What finding, loading and opening the device changed, and its first calls. A child begins
+    with what the backend may have left in its parent: hence a folder and a mask of its own."""
+    places = os.environ.get(settings.BACKEND_PATH.name, "")
+    if all(map(os.path.isabs, filter(None, places.split(os.pathsep)))):
+        os.chdir(tempfile.gettempdir())
+    os.umask(0o027)
     with suppress(locale.Error):
         locale.setlocale(locale.LC_ALL, "C.UTF-8")
     looks = {k: look for k, (_, look) in _LOOKS.items() if k not in _NOT_AT_LOADING}

@@ -22,6 +22,8 @@ from anyhal.conformance.behaviour.registry import (
     require,
     require_equal,
 )
+from anyhal.ops import BY_NAME
+from anyhal.ops._record import pack
 
 _ROWS = (
     (work.MATMUL, b"", ((8, 8),) * 3),
@@ -138,12 +140,20 @@ def workspace(bench: Bench) -> Measured:
     """A workspace that may not be larger than one byte is kept to, or refused with reason
     `workspace`: never a yes with a larger one."""
     device, refused = opened(bench), 0
-    for op, attributes, shapes in _ROWS:
-        operands = [("f32", shape) for shape in shapes]
-        free = Description(device, op, operands, attributes)
+    rows: list[tuple[int, bytes, list[Any], int]] = [
+        (op, attributes, [("f32", shape) for shape in shapes], len(shapes) - 1)
+        for op, attributes, shapes in _ROWS
+    ]
+    sort, line = BY_NAME["sort"], (1000,)
+    rows.append(  # which as a rule needs some
+        (sort.id, pack(sort, {"axis": 0, "descending": False}),
+         [("f32", line), ("f32", line), ("i64", line)], 1)
+    )  # fmt: skip
+    for op, attributes, operands, inputs in rows:
+        free = Description(device, op, operands, attributes, input_count=inputs)
         if free.query().support == r.NO:
             continue
-        tight = Description(device, op, operands, attributes, workspace_limit=1)
+        tight = Description(device, op, operands, attributes, input_count=inputs, workspace_limit=1)
         verdict = tight.query()
         status, plan, prepared, error = tight.attempt_prepare()
         if status == r.OK:

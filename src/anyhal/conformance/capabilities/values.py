@@ -4,7 +4,7 @@ written, and the device works on. SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,23 +42,36 @@ _WRONG: dict[str, tuple[str, tuple[int, ...]]] = {
     "embedding_backward": ("ids", (_FAR, -1)),
     "adamw_step": ("step", (0, -1)),
 }
+# The smallest number that is too large, where an op's operands say it.
+_PAST: dict[str, Callable[[Call], int]] = {
+    **dict.fromkeys(
+        ("gather", "scatter_add", "take_along_axis", "scatter"),
+        lambda c: int(c.sample.inputs[0].shape[c.attrs["axis"]]),
+    ),
+    "embedding": lambda c: int(c.sample.inputs[0].shape[0]),
+    "paged_cache_append": lambda c: int(c.sample.inputs[0].shape[0]),
+}
+_PAGES = "capabilities/values/paged_cache_append/pages"  # of tables, whose first entry is used
 _CALLS = 4  # of each op
 
 
 def cases() -> Iterator[Case]:
     for name in _WRONG:
         yield Case(f"capabilities/values/{name}", "capabilities", name)
+    yield Case(_PAGES, "capabilities", "paged_cache_append")
 
 
 def run(case: Case, bench: Any) -> Finding:
     asker = Asker(bench, case.op)
     spec = BY_NAME[case.op]
-    operand, bad = _WRONG[case.op]
+    pages = case.id == _PAGES
+    operand, bad = ("block_table", ()) if pages else _WRONG[case.op]
+    past = _PAST.get(case.op) if pages or operand != "lengths" else None
     at = [a.name for a in spec.inputs].index(operand)
     asked = 0
     for call in _calls(case, bench, asker, at):
-        for value in bad:
-            why = _refuses(asker, call, at, value)
+        for value in (*bad, *([past(call)] if past else ())):
+            why = _refuses(asker, call, at, value, 0 if pages else -1)
             if why is not None:
                 said = f"{shown(call, ())} with {operand} {value}: {why[1]}"
                 return Finding("fail", said, why[0])
@@ -87,11 +100,11 @@ def _calls(case: Case, bench: Any, asker: Asker, at: int) -> list[Call]:
     return list(found.values())
 
 
-def _refuses(asker: Asker, call: Call, at: int, value: int) -> tuple[str, str] | None:
+def _refuses(asker: Asker, call: Call, at: int, value: int, place: int) -> tuple[str, str] | None:
     """None when all is well, else (code, sentence)."""
     values = np.array(call.sample.inputs[at])
     flat = values.reshape(-1)
-    flat[-1] = value  # last: who checks while writing has written by then
+    flat[place] = value  # last: who checks while writing has written by then
     placed = Placed(asker.device, with_input(call, at, values))
     told, plan = Described(asker.device, call, placed.frames).prepare()
     if plan is None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FLUSHED = {"f32": 2.0**-126, "bf16": 2.0**-126, "f64": 2.0**-1022}  # below it, by dtype
 Held = Literal["nan", "ones", "negated"]  # NaN; all bits set; the right answer with another sign
+# Exact functions whose op files say what becomes of the sign, that of zero included.
+_SIGNED = {"unary": ("neg", "abs", "positive"), "binary": ("copysign",)}
 _INFORMATIVE = 16  # a tolerance past this part of the root mean square says nothing
 _VACUOUS = 0.01  # and more than this share of the elements may not have such a one
 
@@ -215,7 +217,8 @@ def answers_of(spec: OpSpec, sample: Sample, exact: bool = False) -> list[Right 
             want, allowed = _as_stored(sample, want, kind), np.zeros(want.shape)
         else:
             allowed = bound(name, spec, sample.inputs, sample.attrs, want, out.dtype)
-        found.append(Right(spec.outputs[i].name, want, allowed, kind, name == "exact"))
+        bits = name == "exact" or full.get("fn") in _SIGNED.get(spec.name, ())
+        found.append(Right(spec.outputs[i].name, want, allowed, kind, bits))
     return found
 
 

@@ -20,6 +20,8 @@ from anyhal.ops._spec import Sample
 
 _SOME = 2048  # bit patterns for each function at quick
 _MANY = 1 << 16
+_ODD = 53  # elements of a row: several vectors of any width, and a rest
+_LONG = 70_001  # and of one that a 16-bit count does not hold
 _SHORT = ("f16", "bf16")
 _OPS = ("unary", "binary", "cast", "clip", "where", "copy")
 
@@ -84,9 +86,12 @@ def _binary(rng: fills.Rng, short: str, full: bool) -> Iterator[Sample]:
         if short in row[3]:
             yield Sample(fn, pairs, {"fn": fn})
             if fn in ("add", "less", "maximum"):  # one operand repeats along either axis
-                a, b = pairs[0][:12], pairs[1][:7]
+                a, b = np.resize(pairs[0], 12), np.resize(pairs[1], _ODD)
                 yield Sample(f"{fn} outer", (a[:, None], b), {"fn": fn})
                 yield Sample(f"{fn} outer, turned", (b, a[:, None]), {"fn": fn})
+            if fn == "logaddexp":  # beyond what exp can hold, and far from the ends
+                far = np.array([2e4, -2e4, 1.2e4, -1.2e4, 800, -800, 90, -90, 0])
+                yield Sample("logaddexp far", _pairs(far.astype(pairs[0].dtype)), {"fn": fn})
 
 
 def _cast(rng: fills.Rng, short: str, full: bool) -> Iterator[Sample]:
@@ -147,6 +152,7 @@ def _where(rng: fills.Rng, short: str, full: bool) -> Iterator[Sample]:
 def _copy(rng: fills.Rng, short: str, full: bool) -> Iterator[Sample]:
     x = _values(rng, short, False)
     yield Sample("bits", (x,))
+    yield Sample("long", (np.resize(x, _LONG),))
     half = x[: len(x) // 2 * 2].reshape(2, -1)
     yield Sample("turned", (half.T,))
     yield Sample("repeated", (np.broadcast_to(x, (3, *x.shape)),))

@@ -36,6 +36,7 @@ _ALL_K = (1, 2, 3, *_EACH_SIDE, 4096)
 _SOME_K = (1, 3, 8, 17, 33, 65, 129, 257, 1025)
 _HUGE_K = (65537, 131071)
 _HUGE = ("matmul", "scaled_matmul", "reduce", "cumsum")  # ops that take them
+_TURNED = {"matmul": 1, "matmul_epilogue": 1, "grouped_matmul": 2, "scaled_matmul": 1}  # b
 _EDGES = (0, 1, 2, 3, 5, 7, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257)
 _LONG = {"smoke": (64, 1024), "quick": (64, 256, 1024, 4096), "full": (64, 256, 1024, 4096, 16384)}
 
@@ -108,7 +109,12 @@ def _products(rng: np.random.Generator, op: str, form: str, short: str, effort: 
             fit = _fits(k, high, _BITS["f32" if short != "f64" else "f64"])
             for segment in _segments(short, k):
                 a, b = mirrored(rng, (3, k, 5), (min(low, fit), fit), segment)
-                yield made(f"mirrored {k} by {segment}", a, b)
+                sample, _ = made(f"mirrored {k} by {segment}", a, b)
+                yield sample, ()
+                if op in _TURNED:
+                    layouts = ["dense"] * len(sample.inputs)
+                    layouts[_TURNED[op]] = "transposed"
+                    yield sample, tuple(layouts)
     # A3: an integer with more bits than shorter formats keep.
     if short in ("f32", "f64") and form not in MULTIPLES:
         odd = 4097 if short == "f32" else (1 << 40) + 1

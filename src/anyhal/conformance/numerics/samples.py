@@ -9,14 +9,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from anyhal.conformance.capabilities import calls
 from anyhal.conformance.cases import CASES, random_case
 from anyhal.conformance.numerics.probes import Probe, case_of, forms
 from anyhal.conformance.placing import LAYOUTS
 from anyhal.conformance.suite import Case
 from anyhal.conformance.worker import rng_of
-from anyhal.dtypes import dtype
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import Blocks, Sample
+from anyhal.ops._spec import Sample
 
 _MAIN = "f32"
 _RANDOM = {"quick": 4, "full": 100}  # cases of each cell beyond the op file's
@@ -30,9 +30,10 @@ def cases() -> Iterator[Case]:
     for spec in BY_NAME.values():
         if not spec.public:
             continue
-        main = _MAIN if _MAIN in spec.dtypes else next(iter(spec.dtypes))
+        shorts = calls.dtypes_of(spec.name)
+        main = _MAIN if _MAIN in shorts else shorts[0]
         for mode in forms(spec):
-            for short in spec.dtypes:
+            for short in shorts:
                 if short == main:
                     yield _own(spec.name, short, mode, "few", "smoke", _FEW["smoke"])
                 if mode == "decomposed":
@@ -83,9 +84,5 @@ def size_of(sample: Sample) -> int:
 
 
 def main_dtype(op: str, sample: Sample) -> str:
-    """The dtype by which a backend declares the cell: of the first operand that is data."""
-    inputs = sample.inputs[1:] if op == "where" else sample.inputs
-    first = next((x for x in inputs if x is not None), None)
-    if first is None:
-        return ""
-    return first.dtype.short if isinstance(first, Blocks) else dtype(first.dtype).short
+    """The dtype by which a backend declares the cell."""
+    return calls.main_dtype(calls.Call.plain(BY_NAME[op], sample))

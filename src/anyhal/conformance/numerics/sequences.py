@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from anyhal.conformance.capabilities.calls import dtypes_of
 from anyhal.conformance.numerics.calls import spec_of
 from anyhal.conformance.numerics.probes import Probe, case_of, forms
 from anyhal.conformance.numerics.samples import main_dtype, size_of
@@ -28,7 +29,8 @@ def cases() -> Iterator[Case]:
     for spec in BY_NAME.values():
         if not spec.public:
             continue
-        main = "f32" if "f32" in spec.dtypes else next(iter(spec.dtypes))
+        shorts = dtypes_of(spec.name)
+        main = "f32" if "f32" in shorts else shorts[0]
         for mode in forms(spec):
             for effort in ("quick", "full"):
                 if mode == "fused" or effort == "full":

@@ -91,7 +91,7 @@ def _softmax(rng: Rng, short: str) -> Made:
     yield Sample("rows", (rows,), {"axis": -1})
     yield Sample("columns", (np.ascontiguousarray(rows.T),), {"axis": 0})
     yield Sample("middle", (rows[:, None, :].repeat(3, 1).transpose(0, 2, 1).copy(),), {"axis": 1})
-    for n in (0, 1, 2, 257):
+    for n in (0, 1, 2, 257, 2053):
         yield Sample(f"{n} long", (_as(short, rng.standard_normal((3, n))),), {"axis": -1})
 
 
@@ -150,6 +150,14 @@ def _norm_samples(rng: Rng, short: str, biased: bool, attrs: dict[str, Any]) -> 
         yield Sample(
             f"{n} long", (x, None, *((None,) if biased else ()), None), {"eps": 1e-5, **attrs}
         )
+
+
+def _layer_norm(rng: Rng, short: str) -> Made:
+    yield from _norm_samples(rng, short, True, {})
+    for axes in (2, 3, 4):
+        x = _as(short, rng.standard_normal((2, 3, 4, 5)) + 3)
+        weight, bias = _as(short, *rng.standard_normal((2, *x.shape[-axes:])))
+        yield Sample(f"{axes} axes", (x, weight, bias, None), {"eps": 1e-5, "axes": axes})
 
 
 def _group_norm(rng: Rng, short: str) -> Made:
@@ -335,12 +343,23 @@ def _quantize(rng: Rng, short: str) -> Made:
             yield Sample(f"ties to {to} {zero}", (x, scale, point), {"dtype": to})
 
 
+def _matmul(rng: Rng, short: str) -> Made:
+    """What a product of 64 terms cannot hold in a short dtype is an infinity, of its sign."""
+    if short not in ("f16", "bf16"):
+        return
+    large = 2.0**9 if short == "f16" else 2.0**63
+    a = np.full((5, 64), large)
+    b = np.full((64, 7), large) * np.where(np.arange(7) % 3, 1, -1)
+    yield Sample("past the largest", tuple(_as(short, a, b)))
+    yield Sample("past the largest, b turned", tuple(_as(short, b.T, a.T)))
+
+
 FAMILIES: dict[str, Callable[[Rng, str], Made]] = {
     "softmax": _softmax,
     "log_softmax": _softmax,
     "logsumexp": _logsumexp,
     "cross_entropy": _cross_entropy,
-    "layer_norm": lambda rng, short: _norm_samples(rng, short, True, {}),
+    "layer_norm": _layer_norm,
     "rms_norm": lambda rng, short: _norm_samples(rng, short, False, {}),
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
@@ -356,5 +375,6 @@ FAMILIES: dict[str, Callable[[Rng, str], Made]] = {
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
     "quantize": _quantize,
+    "matmul": _matmul,
     **ATTENDING,
 }
