@@ -262,7 +262,10 @@ sdk::Answer cast_fits(const anyhal_op_desc& desc) {
   const int32_t overflow = sdk::attributes<anyhal_attrs_cast>(desc).overflow;
   if (sdk::kBlocks.has(to) || (sdk::kBlocks.has(from) && !is_float(to)))
     return sdk::no(ANYHAL_REASON_DTYPE, "block formats become floats and are not made", 1);
-  if (sdk::kF8.has(to) != (overflow > ANYHAL_OVERFLOW_UNSTATED))
+  const bool stated = overflow == ANYHAL_OVERFLOW_SATURATE || overflow == ANYHAL_OVERFLOW_NONFINITE;
+  if (!stated && overflow != ANYHAL_OVERFLOW_UNSTATED)
+    return sdk::no(ANYHAL_REASON_ATTRIBUTE, "no such choice of what lies past an 8-bit float");
+  if (sdk::kF8.has(to) != stated)
     return sdk::invalid("what lies past an 8-bit float is stated there and only there");
   return sdk::yes();
 }

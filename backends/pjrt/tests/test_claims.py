@@ -35,3 +35,19 @@ def test_functions_and_dtypes_of_no_op_are_refused(device: Any, op: str, label: 
     way = tuple(s for s in steps(base, edges) if s.label == label)
     call = taken(base, way)
     assert way and call is not None and not asker.accepts(call)
+
+
+def test_an_overflow_of_a_later_version_is_refused(device: Any) -> None:
+    bench = Bench(device, 1)
+    asker, edges = Asker(bench, "cast"), edges_of(bench, "cast")
+    for base in plain_calls("cast"):
+        if base.sample.attrs["overflow"] == "unstated" or not asker.accepts(base):
+            continue
+        (way,) = (
+            s for s in steps(base, edges) if s.label == "overflow: a choice of a later version"
+        )
+        call = taken(base, (way,))
+        assert call is not None and not asker.accepts(call), base.attrs
+        break
+    else:
+        pytest.fail("no cast to 8 bits was taken")
