@@ -81,7 +81,7 @@ def test_a_later_writers_additions_are_skipped(build: Build, play: Play, tmp_pat
 def test_what_python_writes_is_what_c_reads(build: Build, play: Play, tmp_path: Path) -> None:
     manifest = Manifest("chip", "v", "l.so", "0.1", "x", "s", rank=3)
     record = BackendRecord(
-        "chip", tmp_path, "", (), manifest, Path("/odd\tname\\n"), HASH, (("k", "a\\tb"),)
+        "chip", str(tmp_path), "", (), manifest, "/odd\tname\\n", HASH, (("k", "a\\tb"),)
     )
     (line,) = _parsed(build, play, tmp_path, [os.fsencode(registry_text([record], ["chip"]))])
     assert line == "ok 1|chip|3|/odd\tname\\n|k=a\\tb"
@@ -145,8 +145,8 @@ def test_only_utf8_is_read(build: Build, play: Play, tmp_path: Path) -> None:
 
 def test_a_path_that_is_not_utf8_is_left_out(tmp_path: Path) -> None:
     manifest = Manifest("chip", "v", "l.so", "0.1", "x", "s", rank=3)
-    odd = Path(os.fsdecode(b"/odd\xff.so"))
-    text = registry_text([BackendRecord("chip", tmp_path, "", (), manifest, odd, HASH)])
+    odd = os.fsdecode(b"/odd\xff.so")
+    text = registry_text([BackendRecord("chip", str(tmp_path), "", (), manifest, odd, HASH)])
     assert "# refused: the path of backend chip is not UTF-8" in text and text.endswith("end\t0\n")
 
 

@@ -39,7 +39,7 @@ ODD: dict[str, Callable[[Path], Any]] = {
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = verdicts._path(FINGERPRINT)
+    path = Path(verdicts._path(FINGERPRINT))
     assert tmp_path in path.parents
     path.parent.mkdir(parents=True)
     return path
