@@ -64,7 +64,7 @@ def _require_right(bench: Bench, status: int, hung: bool) -> None:
 def _opens(bench: Bench) -> int:
     """An instance and a device more, as another library of the child may want; as `use` answers."""
     try:
-        driver.opened(bench)
+        driver.RawDevice(driver.instance_of(bench), bench.device._id)
     except driver.RefusedError:
         return 1
     except NotApplicableError:  # no shared library
@@ -88,6 +88,7 @@ def _forked_after_use(bench: Bench) -> str:
     status, hung = _in_fork(use)
     _require_right(bench, status, hung)
     if bench.device._instance.synchronous:
+        _opens(bench)  # the core may have a copy of the library of its own
         again, hung = _in_fork(lambda: _opens(bench))
         _require_right(bench, again, hung)
     for array, right in ((kept, values + 1), (hal.add(x, 2.0), values + 2)):
