@@ -38,21 +38,21 @@ print(*(d.name for d in hal.devices()), hal.device("cpu").name)
     assert {"cpu:0", "cpu_ref:0", "pychip:0"} <= set(out[1].split())
 
 
+def asked(where: str, code: str) -> tuple[str, str]:
+    """A change to the chip: it runs the code when it starts, or when it is asked what it takes.
+    `{0}` in the code is the indentation of its further lines."""
+    if where == "start":
+        before = "    def devices(self):"
+        return before, f"    def start(self):\n        {code.format(' ' * 8)}\n{before}"
+    before = "def binary_accepts(a, b, out, *, fn):"
+    return before, f"{before}\n    {code.format(' ' * 4)}"
+
+
 @pytest.mark.parametrize("where", ["start", "accepts"])
 def test_an_interrupt_while_it_is_asked_is_the_users(
     program: Program, python_chip: Make, where: str
 ) -> None:
-    changes = {
-        "start": (
-            "    def devices(self):",
-            f"    def start(self):\n        {ONCE.format(' ' * 8)}\n    def devices(self):",
-        ),
-        "accepts": (
-            "def binary_accepts(a, b, out, *, fn):",
-            f"def binary_accepts(a, b, out, *, fn):\n    {ONCE.format(' ' * 4)}",
-        ),
-    }
-    python_chip("pychip", changes[where])
+    python_chip("pychip", asked(where, ONCE))
     code = """
 import anyhal as hal
 import numpy as np
@@ -115,17 +115,7 @@ def test_an_op_called_by_what_is_asked_is_refused(
     call = (
         "import anyhal\n{0}x = anyhal.asarray([1.0], device='pychip')\n{0}x + x\n{0}return None\n"
     )
-    changes = {
-        "start": (
-            "    def devices(self):",
-            f"    def start(self):\n        {call.format(' ' * 8)}\n    def devices(self):",
-        ),
-        "accepts": (
-            "def binary_accepts(a, b, out, *, fn):",
-            f"def binary_accepts(a, b, out, *, fn):\n    {call.format(' ' * 4)}",
-        ),
-    }
-    python_chip("pychip", changes[where])
+    python_chip("pychip", asked(where, call))
     code = """
 import anyhal as hal
 import numpy as np
