@@ -7,7 +7,7 @@ meet long sums besides, up to K of 4,096 at quick.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -108,7 +108,14 @@ def refilled(rng: fills.Rng, spec: OpSpec, sample: Sample, name: str) -> Sample:
             inputs.append(x)
         else:
             inputs.append(np.asarray(fill(rng, x.shape)).astype(x.dtype))
+    if spec.name == "cross_entropy_backward" and inputs[3] is not None:
+        inputs[3] = _lse_of(inputs, sample.attrs).astype(inputs[3].dtype)
     return replace(sample, label=f"{name}: {sample.label}", inputs=tuple(inputs))
+
+
+def _lse_of(inputs: list[Any], attrs: Mapping[str, Any]) -> Any:
+    """What belongs to these logits; that of others overflows exp(logits - lse)."""
+    return BY_NAME["cross_entropy"].reference(*inputs[:2], **attrs, return_lse=True)[1]
 
 
 def _lengths(op: str, form: str, effort: str) -> tuple[int, ...]:
