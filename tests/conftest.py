@@ -33,6 +33,20 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="torch is not here: pip install '.[torch-test]'")
 
 
+@pytest.fixture(scope="module")
+def instances_gone() -> Iterator[None]:
+    """Takes the module's instances out of sight, lost and exhausted ones among them: other tests
+    of this process walk over all devices."""
+    from anyhal.runtime import device
+
+    device.devices()
+    assert device._state is not None
+    before = set(device._state.devices)
+    yield
+    for name in set(device._state.devices) - before:
+        del device._state.devices[name]
+
+
 @pytest.fixture(autouse=True)
 def default_device_as_before() -> Iterator[None]:
     """What a test selects for the process does not reach the tests after it."""

@@ -42,10 +42,8 @@ Answer operands_are(const Desc& desc, uint32_t inputs) {
     if (sdk::operand(desc, i).rank > kDims)
       return sdk::no(ANYHAL_REASON_RANK, "more than 8 dims", number);
   }
-  const Tensor& out = sdk::output(desc);
-  for (uint32_t d = 0; d < out.rank; ++d)
-    if (out.strides[d] == 0 && out.dims[d] > 1 && sdk::steps(out, d) > 1)
-      return sdk::invalid("the output repeats elements (stride 0)", static_cast<int32_t>(inputs));
+  if (sdk::repeats(sdk::output(desc)))
+    return sdk::invalid("the output repeats elements (stride 0)", static_cast<int32_t>(inputs));
   return sdk::yes();
 }
 

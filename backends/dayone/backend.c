@@ -66,14 +66,16 @@ static refusal read_operand(const anyhal_tensor_desc* from, bool input, tensor* 
   const uint32_t bytes = element_bytes(from->dtype);
   if (bytes == 0) return refuse(ANYHAL_REASON_DTYPE, "an unknown dtype");
   *to = (tensor){from->dtype, from->rank, from->flags, from->alias_of, {0}, {0}};
+  bool repeated = false, empty = false;
   for (uint32_t d = 0; d < from->rank; ++d) {
     to->dims[d] = from->dims[d];
     to->strides[d] = from->strides[d];
     if (to->dims[d] < 0 || to->strides[d] < 0)
       return wrong("dims and strides must not be negative");
-    if (!input && to->strides[d] == 0 && to->dims[d] > 1)
-      return wrong("the output repeats elements (stride 0)");
+    repeated |= to->strides[d] == 0 && to->dims[d] > 1;
+    empty |= to->dims[d] == 0;
   }
+  if (!input && repeated && !empty) return wrong("the output repeats elements (stride 0)");
   const uint32_t block = block_elements(from->dtype), last = from->rank - 1;
   if (block > 1 && (from->rank == 0 || to->dims[last] % block != 0 ||
                     (to->dims[last] > block && to->strides[last] != 1)))

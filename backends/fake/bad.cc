@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,8 +70,7 @@ void change_process(const Script& script) {
     limit.rlim_cur = (4096 - turn % 1000) * 4096;
     setrlimit(RLIMIT_STACK, &limit);
   }
-  if (script.is(Bad::host_thread_name))
-    pthread_setname_np(pthread_self(), ("fake" + std::to_string(turn)).c_str());
+  if (script.is(Bad::host_thread_name)) prctl(PR_SET_NAME, ("fake" + std::to_string(turn)).c_str());
   if (script.is(Bad::host_affinity)) {
     cpu_set_t cores;
     CPU_ZERO(&cores);

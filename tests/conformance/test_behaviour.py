@@ -106,7 +106,7 @@ BAD: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ("determinism/run-to-run",),
         ("second_call/less-memory", "determinism/", "extent/", "capture/equals-eager"),
     ),
-    "part_order": ("", ("determinism/parts-in-any-order",), ()),
+    "part_order": ("", ("determinism/parts-in-any-order",), ("extent/",)),
     "batch_lie": ("", ("determinism/batch-invariant",), ("extent/end-of-memory",)),
     # what is read and written
     "writes_input": ("", ("extent/inputs-unchanged",), ("extent/",)),

@@ -28,6 +28,7 @@ from anyhal.ops import BY_NAME
 CASES = {case.id: case for case in capabilities.cases()}
 EDGES = Edges(rank_max=16, dim_max=0, accumulate=0, offset_alignment=1, cells=False)
 _instances = itertools.count()
+pytestmark = pytest.mark.usefixtures("instances_gone")
 
 
 def device_of(script: str) -> Any:

@@ -94,7 +94,9 @@ def test_a_failure_is_asked_again_by_its_one_line(
     chip: OneOpBackend, environ: dict[str, str], tmp_path: Path
 ) -> None:
     chip.build("change_output")
-    report = runner.certify(chip.name, ids=ids(), environ=environ, journal_folder=tmp_path)
+    report = runner.certify(
+        chip.name, ids=ids(), environ=environ, journal_folder=tmp_path, nonce="ab"
+    )
     line = next(c["reproduce"] for c in report["cases"] if c["outcome"] == "fail")
     words = line.split()[2:]
     done = subprocess.run([*COMMAND, *words], env=environ, capture_output=True, text=True)

@@ -40,17 +40,8 @@ def fake() -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _gone_afterwards() -> Iterator[None]:
-    """Takes the module's instances out of sight, lost and exhausted ones among them: other tests
-    of this process walk over all devices."""
-    from anyhal.runtime import device
-
-    device.devices()
-    assert device._state is not None
-    before = set(device._state.devices)
-    yield
-    for name in set(device._state.devices) - before:
-        del device._state.devices[name]
+def _gone_afterwards(instances_gone: None) -> None:
+    """Of every file here."""
 
 
 @pytest.fixture

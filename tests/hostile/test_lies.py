@@ -82,7 +82,7 @@ OUTCOMES = {
     # device_query
     "huge_fact": USED,
     "growing_fact": USED,
-    "past_fact": ("InternalError", "more than the room it was given"),
+    "past_fact": ("UnsupportedError", "more than the room it was given"),
     "odd_fact": USED,
     "fact_status": USED,
     # host_wait

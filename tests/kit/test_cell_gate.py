@@ -138,7 +138,8 @@ def test_processes_that_add_verdicts_at_once_lose_none(tmp_path: Path) -> None:
         killed.send_signal(signal.SIGKILL)
     outs = [process.communicate(timeout=60)[0] for process in processes]
     assert [out.strip() for out in outs[2:]] == ["done"] * 3
-    found = json.loads((tmp_path / "selftest" / f"{fingerprint[:32]}.json").read_text())
+    kept = (tmp_path / "selftest" / f"{fingerprint[:32]}.json").read_text()
+    found = json.loads(kept.partition("\n")[2])  # below the line with its hash
     for n in (2, 3, 4):
         mine = {key: why for key, why in found.items() if key.startswith(f"{n} ")}
         assert mine == {f"{n} cell {i}": "wrong" if i % 2 else "" for i in range(40)}

@@ -17,7 +17,7 @@ d, other, cpu = (hal.device(n) for n in ("pjrt:0", "pjrt:1", "cpu:0"))
 A = np.arange(16, dtype=np.float32).reshape(4, 4)
 def on(device): return hal.asarray(A, device=device)
 x = on(d)
-hal.matmul(hal.add(x, x), x).numpy()  # everything is compiled
+hal.matmul(hal.multiply(hal.add(x, x), x), x).numpy()  # everything is tested and compiled
 def others_go_on():
     for device in (other, cpu):
         y = on(device)

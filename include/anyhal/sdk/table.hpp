@@ -83,12 +83,14 @@ inline Answer no_attributes(const anyhal_op_desc& desc) {
   return yes();
 }
 
-// Whether two positions are one address.
+// Whether two positions are one address; of nothing there are no two.
 inline bool repeats(const anyhal_tensor_desc& t) {
+  bool found = false, empty = false;
   for (uint32_t d = 0; d < t.rank; ++d) {
-    if (t.strides[d] == 0 && t.dims[d] > 1 && steps(t, d) > 1) return true;
+    empty |= t.dims[d] == 0;
+    found |= t.strides[d] == 0 && t.dims[d] > 1 && steps(t, d) > 1;
   }
-  return false;
+  return found && !empty;
 }
 
 // ---------------------------------------------------------------------------------- rows, plans

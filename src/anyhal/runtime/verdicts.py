@@ -76,7 +76,7 @@ def save(fingerprint: str, new: Mapping[str, str]) -> dict[str, str]:
     Processes that add at once wait for each other; one that is killed leaves the old file.
     """
     path = _path(fingerprint)
-    with _alone(f"{path}.lock"):
+    with _alone(f"{path.removesuffix('.json')}.lock"):
         known = read(fingerprint)
         for key, why in new.items():
             known[key] = known.get(key) or printable(why)

@@ -86,11 +86,11 @@ def stable(bench: Bench) -> Measured:
     thread.join()
     if raised:
         raise raised[0]
-    os.environ["ANYHAL_CONFORMANCE"] = "1"
+    os.environ["CONFORMANCE_CHANGE"] = "1"
     try:
         same("with another environment")
     finally:
-        del os.environ["ANYHAL_CONFORMANCE"]
+        del os.environ["CONFORMANCE_CHANGE"]
     return None
 
 

@@ -173,12 +173,15 @@ static anyhal_status read_operand(const anyhal_tensor_desc* from, bool input, te
     return no(error, ANYHAL_REASON_MEMORY_KIND, "there is memory kind 0 only");
   if (from->rank > RANK_MAX) return no(error, ANYHAL_REASON_RANK, "there are at most 8 dims");
   *to = (tensor){from->rank, from->flags, from->alias_of, {0}, {0}};
+  bool repeated = false, empty = false;
   for (uint32_t d = 0; d < from->rank; ++d) {
     to->dims[d] = from->dims[d], to->strides[d] = from->strides[d];
-    if (!input && to->strides[d] == 0 && to->dims[d] > 1)
-      return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
-                  "the output repeats elements; pass one that does not");
+    repeated |= to->strides[d] == 0 && to->dims[d] > 1;
+    empty |= to->dims[d] == 0;
   }
+  if (!input && repeated && !empty)
+    return fail(error, ANYHAL_STATUS_INVALID_ARGUMENT, 0,
+                "the output repeats elements; pass one that does not");
   return ANYHAL_STATUS_OK;
 }
 
