@@ -88,7 +88,7 @@ _FAMILIES = (
         "fuzz",
         "any bytes as manifest, registry file, handshake, plan records, GGUF header",
         ("{python}", "tests/fuzz/run.py", "--json", "--seconds", "600"),
-        ("{python}", "tests/fuzz/run.py", "--json", "--seconds", "60"),
+        ("{python}", "tests/fuzz/run.py", "--json", "--seconds", "20"),
         (
             *("include", "core", "tests/fuzz", "src/anyhal/runtime/manifest.py"),
             "src/anyhal/frontends/gguf/reader.py",

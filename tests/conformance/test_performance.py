@@ -175,7 +175,7 @@ def test_a_slower_build_of_a_backend_does_not_pass_the_gate(
     chip = OneOpBackend(tmp_path)
     chip.build("nothing")
     monkeypatch.setenv(settings.BACKEND_PATH.name, str(chip.folder))
-    quick = ["--op", "add", "--blocks", "9"]
+    quick = ["--op", "add", "--blocks", "7"]
     assert _left(["bench", chip.name, "--save", "release", *quick]) == 0
     file = tmp_path / "gate.json"
     for percent, wanted in ((0, gate.PASSED), (50, gate.SLOWER)):

@@ -41,6 +41,8 @@ def bench(
     check_writable({"--json": json_})
     if save and gate:
         raise InvalidArgumentError("timing: --save and --gate were given; first gate, then save")
+    if save is not None:
+        baselines.check_name(save)  # before the minutes that it takes
     known = {name for i in items.ITEMS for name in (i.name, i.op, i.function)}
     for name in op or ():
         if name not in known:

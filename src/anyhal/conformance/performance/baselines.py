@@ -42,7 +42,7 @@ def save(name: str, backend: str, library: Path, bench: dict[str, Any]) -> Basel
     """Archives the library; a baseline of that name is replaced as a whole."""
     import datetime
 
-    _checked(name)
+    check_name(name)
     data = library.read_bytes()
     sha256 = _core.sha256(data)
     place = folder()
@@ -56,7 +56,7 @@ def save(name: str, backend: str, library: Path, bench: dict[str, Any]) -> Basel
 
 def load(name: str) -> Baseline:
     """NotFoundError names the nearest known one; a file that was changed is refused."""
-    _checked(name)
+    check_name(name)
     file = folder() / f"{name}.json"
     try:
         words = json.loads(file.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def load(name: str) -> Baseline:
     return found
 
 
-def _checked(name: str) -> None:
+def check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidArgumentError(
             f"naming a baseline: {name!r} is no name; use letters, digits, '.', '_' and '-', at"
