@@ -149,6 +149,23 @@ def test_what_json_cannot_hold_is_refused() -> None:
         certificates.issue(report(LIBRARY, classes={"matmul/f32": {"bits": float("nan")}}))
 
 
+@pytest.mark.parametrize("months", [24, 12 * 99])
+def test_what_is_valid_for_longer_than_a_year_says_nothing(
+    months: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever signed it; nor does a tier that certifies nothing."""
+    monkeypatch.setattr(statement, "MONTHS", months)
+    (found,) = verify.certificates(certificates.issue(report(LIBRARY)))
+    assert found.code == "tampered" and "more than a year" in found.why
+
+
+def test_a_tier_that_certifies_nothing_says_nothing() -> None:
+    made = statement.make(report(LIBRARY), ("", ""), None, 1.8e9)
+    made["predicate"]["run"]["tier"] = "smoke"
+    with pytest.raises(ValueError, match="tier 'smoke' certifies nothing"):
+        statement.summary(made)
+
+
 # --------------------------------------------------------------------------------------- forgery
 
 
@@ -166,7 +183,7 @@ def changed(path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     "change",
     [
         lambda s: s["subject"][0]["digest"].update(sha256="4" * 64),
-        lambda s: s["predicate"]["validity"].update(until="2036-01-01T00:00:00Z"),
+        lambda s: s["predicate"]["run"].update(tier="full"),
         lambda s: s["predicate"]["results"]["outcomes"].update(fail=3),
         lambda s: s["predicate"]["platform"].update(driver="9"),
     ],

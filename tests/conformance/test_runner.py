@@ -11,12 +11,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from anyhal import settings
 from anyhal.cli import main
-from anyhal.conformance import runner, suite
+from anyhal.conformance import runner, spool, suite
 from anyhal.errors import InvalidArgumentError
 from anyhal.records import replace
 from one_op import OneOpBackend
@@ -203,3 +204,133 @@ def test_wrong_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as left:
             main(["certify", *words])
         assert left.value.code == 2 and said in capsys.readouterr().err, words
+
+
+# A backend's process that speaks the protocol itself: `ready` and `answer` are its lines.
+FORGER = """
+import json, sys
+name, read, write, folder = sys.argv[1:]
+with open(int(read)) as asked, open(int(write), "w") as told:
+    def tell(line):
+        told.write(line + chr(10))
+        told.flush()
+    tell(json.dumps(READY))
+    for line in asked:
+        tell(ANSWER)
+"""
+PASSED = {"outcome": "pass", "measured": {"calls": 50, "ran": 50, "informative": True}}
+SAID = {"kind": "finding", "finding": PASSED, "seconds": 0.1, "unwell": ""}
+
+
+def forged(
+    chip: OneOpBackend, environ: dict[str, str], tmp_path: Path, answer: str, **more: Any
+) -> Any:
+    """The report on a chip whose process gives that answer to every case."""
+    chip.build("nothing")
+    honest = runner._Run(chip.name, environ, None, "")
+    honest.start()
+    honest.stop()
+    ready = {"kind": "ready", **honest.described, **more}
+    code = FORGER.replace("READY", repr(ready)).replace("ANSWER", repr(answer))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner.working, "COMMAND", code)
+        return runner.certify(chip.name, ids=ids(), environ=environ, journal_folder=tmp_path)
+
+
+def test_another_library_cannot_be_named(
+    chip: OneOpBackend, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """What is judged is what lies on the search path, whatever its process says."""
+    answer = json.dumps(SAID)
+    with pytest.raises(runner.NotRunError, match="is not judged"):
+        forged(chip, environ, tmp_path, answer, library_sha256="ab" * 32)
+    with pytest.raises(runner.NotRunError, match="is not judged"):
+        forged(chip, environ, tmp_path, answer, library="/usr/lib/libc.so.6")
+
+
+def test_no_process_passes_what_the_oracle_judges(
+    chip: OneOpBackend, environ: dict[str, str], tmp_path: Path
+) -> None:
+    report = forged(chip, environ, tmp_path, json.dumps(SAID))
+    assert {(c["outcome"], c["code"]) for c in report["cases"]} == {("fail", "protocol")}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "hello",
+        "[1]",
+        '{"kind": "finding"}',
+        json.dumps({**SAID, "finding": {"outcome": "waived"}}),
+        json.dumps({**SAID, "finding": {"outcome": 3}}),
+        json.dumps({**SAID, "seconds": "x"}),
+        "[" * 60000,
+    ],
+    ids=["text", "list", "fields", "waived", "number", "seconds", "deep"],
+)
+def test_what_is_no_answer_costs_its_case(
+    chip: OneOpBackend, environ: dict[str, str], tmp_path: Path, answer: str
+) -> None:
+    report = forged(chip, environ, tmp_path, answer)
+    assert {(c["outcome"], c["code"]) for c in report["cases"]} == {("fail", "protocol")}
+    assert report["workers"]["restarts"] == 2
+
+
+def test_the_oracle_opens_nothing_elsewhere(
+    chip: OneOpBackend, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """A file that the process names outside of the run's folder is neither read nor removed."""
+    precious = tmp_path / "precious"
+    precious.write_text("keep")
+    said = {"kind": "answer", "seconds": 0.1, "unwell": "", "file": str(precious), "rows": []}
+    report = forged(chip, environ, tmp_path, json.dumps(said))
+    assert {(c["outcome"], c["code"]) for c in report["cases"]} == {("fail", "protocol")}
+    assert precious.read_text() == "keep"
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_no_process_and_no_folder(
+    how: signal.Signals, environ: dict[str, str]
+) -> None:
+    """Killed, its processes end with it, and the next run removes its folder."""
+    words = [*COMMAND, "cpu_ref", "--fresh"]
+    process = subprocess.Popen(words, env=environ, stderr=subprocess.PIPE, start_new_session=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until = time.monotonic() + 60
+    while len(found := children.read_text().split()) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    spools = {a for pid in found for a in _words(pid) if spool.PREFIX in a}
+    assert len(found) == 2 and len(spools) == 1
+    process.send_signal(how)
+    assert process.wait(60) in (-how, 128 + how)
+    while any(_words(pid) for pid in found) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(_words(pid) for pid in found)
+    (folder,) = map(Path, spools)
+    assert folder.exists() == (how is signal.SIGKILL)
+    if folder.exists():
+        os.utime(folder, (1, 1))  # as if some time had gone by
+        spool.remove_folder(*spool.make_folder())
+        assert not folder.exists()
+
+
+def _words(pid: str) -> list[str]:
+    """The command of a process; [] when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return []
+
+
+def test_a_path_is_repeated_as_a_path(
+    chip: OneOpBackend, environ: dict[str, str], tmp_path: Path
+) -> None:
+    chip.build("change_output")
+    file = chip.folder / "backend.toml"
+    report = tmp_path / "report.json"
+    words = [str(file), "--json", str(report)]
+    for one in ids():
+        words += ["--case", one]
+    subprocess.run([*COMMAND, *words], env=environ, capture_output=True, check=False)
+    lines = [c["reproduce"] for c in json.loads(report.read_text())["cases"]]
+    assert all(line.startswith(f"anyhal certify {file} --case ") for line in lines)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from anyhal.cli.terminal import cells, escape, printable
 
 CERTIFIED, NOT_CERTIFIED, COULD_NOT_RUN = 0, 1, 2
 _FAILURES_SHOWN = 20
+_TELL_S = 10.0  # between lines in a log
 
 
 def certify(
@@ -66,6 +70,8 @@ def certify(
             from anyhal.cli.self_test import self_test as prove
 
             return prove(sample, seed, case or (), json_)
+        # A build server's way to stop it: as Ctrl-C, it leaves nothing behind.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         if list_:
             for one in suite.chosen(tier, op or (), case or ()):
                 print(printable(one.id))
@@ -84,6 +90,7 @@ def certify(
                 environ=environ,
                 fresh=fresh,
                 progress=progress,
+                called=backend if environ is None else os.path.abspath(backend),
             )
         if report["certified"]:
             report["certificate"] = str(_issued(report, key))
@@ -183,10 +190,16 @@ def _progress(title: str) -> Iterator[Any]:
     with Progress(*columns, left, console=console, transient=True, disable=quiet) as bar:
         task = bar.add_task(escape(title), total=None)
 
+        failed, told = 0, time.monotonic()
+
         def show(done: int, total: int, found: Any) -> None:
-            bar.update(task, completed=done, total=total)
-            if found.finding.outcome == "fail":
-                bar.console.print(f"[red]fail[/red] {escape(found.case.id)}", highlight=False)
+            nonlocal failed, told
+            failed += found.finding.outcome == "fail"
+            words = f"{title}, {failed} failed" if failed else title
+            bar.update(task, completed=done, total=total, description=escape(words))
+            if quiet and time.monotonic() - told > _TELL_S:
+                told = time.monotonic()
+                print(f"{words}: {done} of {total}", file=sys.stderr, flush=True)
 
         yield show
 

@@ -36,6 +36,7 @@ class Journal:
             [
                 described["device"],
                 described["library_sha256"],
+                *(described[name] for name in ("arch", "driver", "dependencies")),
                 suite.digest(),
                 tier,
                 list(limits),

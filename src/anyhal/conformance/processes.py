@@ -15,6 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+_LONGEST = 64 << 20  # bytes of one line
+
+
+class UnreadableError(ValueError):
+    """A child said what is no line of the protocol."""
+
 
 class Process:
     """A child with a line of JSON each way, in a group of its own."""
@@ -24,11 +30,11 @@ class Process:
         its_read, mine_write = os.pipe()
         # What a backend prints is none of the protocol. Closed by `end`.
         self.log = tempfile.TemporaryFile()  # noqa: SIM115
-        first = words[:1] if len(words) > 1 else []
+        first, *others = words
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", command, *first, str(its_read), str(its_write)]
-                + list(words[1:]),
+                [sys.executable, "-P", "-c", command, first, str(its_read), str(its_write)]
+                + others,
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=self.log,
@@ -55,7 +61,7 @@ class Process:
             return False
 
     def receive(self) -> Iterator[dict[str, Any]]:
-        """The whole lines that are there."""
+        """The whole lines that are there; UnreadableError for what is none."""
         while True:
             try:
                 data = os.read(self.reads, 1 << 20)
@@ -66,8 +72,16 @@ class Process:
                 break
             self._rest += data
         *lines, self._rest = self._rest.split(b"\n")
+        if len(self._rest) > _LONGEST:
+            raise UnreadableError(f"a line of more than {_LONGEST >> 20} MiB")
         for line in lines:
-            yield json.loads(line)
+            try:
+                words = json.loads(line)
+            except (ValueError, RecursionError):
+                words = None
+            if not isinstance(words, dict) or not isinstance(words.get("kind"), str):
+                raise UnreadableError(f"{line[:80]!r}")
+            yield words
 
     def held_bytes(self) -> int:
         try:

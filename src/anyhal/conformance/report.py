@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,9 @@ def _row(run: Any, found: Any, waivers: Sequence[dict[str, Any]]) -> dict[str, A
         "reason": finding.reason,
         "seconds": round(found.seconds, 6),
         "measured": dict(finding.measured),
-        "reproduce": f"anyhal certify {run.device} --case {case.id} --seed {found.seed}",
+        "reproduce": " ".join(
+            ["anyhal certify", shlex.quote(run.called), "--case", case.id, f"--seed {found.seed}"]
+        ),
     }
 
 

@@ -53,7 +53,7 @@ def missing(report: Mapping[str, Any], tier: str = "supported") -> list[str]:
         right = int(coverage.get(op, {}).get("informative", 0))
         if right >= floor_of(op) or not (op in asked or op in declared):
             continue
-        why = f"tier {tier} asks for it" if op in asked else "the backend declares it"
+        why = f"every {tier} backend must have it" if op in asked else "the backend declares it"
         said.append(
             f"{op}: {right} right answers, at least {floor_of(op)} are needed, since {why};"
             f" see its refusals in the report"

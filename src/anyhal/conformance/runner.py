@@ -11,22 +11,20 @@ from __future__ import annotations
 import os
 import random
 import selectors
-import shutil
 import sys
-import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from anyhal import settings
 from anyhal.conformance import judge as judging
-from anyhal.conformance import suite
+from anyhal.conformance import spool, suite
 from anyhal.conformance import waivers as reading
 from anyhal.conformance import worker as working
 from anyhal.conformance.journal import Journal
-from anyhal.conformance.processes import Process, ended
+from anyhal.conformance.processes import Process, UnreadableError, ended
 from anyhal.conformance.report import build
 from anyhal.conformance.required import perf_tier
 from anyhal.conformance.suite import Case, Finding
@@ -74,15 +72,17 @@ def certify(
     waivers: Sequence[dict[str, Any]] | None = None,
     progress: Progress | None = None,
     measures: bool | None = None,
+    called: str = "",
 ) -> dict[str, Any]:
     """Runs the cases of a tier on a device (`chip` or `chip:index`); the report as plain data.
 
     `environ` is the backend's environment, else this process's. With `ops`, `groups` or `ids` only
     those cases; `seed` replaces the seeds of all of them. The report is `complete` when no case was
     left out. `waivers` replace those beside the backend's manifest. `measures` the speed as well:
-    else at the full tier only. NotRunError when nothing could run.
+    else at the full tier only. `called` is how a person names the backend, in the lines that
+    repeat a case. NotRunError when nothing could run.
     """
-    run = _Run(backend, environ, progress)
+    run = _Run(backend, environ, progress, called)
     try:
         run.start()
         if waivers is None:
@@ -116,20 +116,24 @@ class _Run:
     """The two processes and what they said."""
 
     def __init__(
-        self, backend: str, environ: dict[str, str] | None, progress: Progress | None
+        self,
+        backend: str,
+        environ: dict[str, str] | None,
+        progress: Progress | None,
+        called: str,
     ) -> None:
         path = os.pathsep.join(os.path.abspath(part) for part in sys.path if part)
         self._environ = (os.environ.copy() if environ is None else environ) | {"PYTHONPATH": path}
         self._environ[settings.SMOKE.name] = "0"  # a worker is not to start the suite once more
         self.backend = backend
         self.device = backend if ":" in backend else f"{backend}:0"
+        self.called = called or self.device
         self._progress = progress
+        self._library: dict[str, Any] = {}  # as the oracle's process found it
         self.described: dict[str, Any] = {}
         self.found: list[Found] = []
         self.restarts = 0
-        shared = Path("/dev/shm")
-        place = shared if os.access(shared, os.W_OK) else None
-        self._folder = Path(tempfile.mkdtemp(prefix="anyhal-certify-", dir=place))
+        self.folder, self._lock = spool.make_folder()
         self._worker: Process | None = None
         self._judge: Process | None = None
         self.started = time.time()
@@ -140,7 +144,9 @@ class _Run:
         return time.monotonic() - self._clock
 
     def start(self) -> None:
-        self._judge = Process(judging.COMMAND, (), self._environ)
+        chip = self.device.partition(":")[0]
+        self._judge = Process(judging.COMMAND, (chip,), self._environ)
+        self._library = self._first_line(self._judge, "library")
         self._begin_worker()
 
     def stop(self) -> None:
@@ -148,29 +154,41 @@ class _Run:
             if one is not None:
                 one.end()
         self._worker = self._judge = None
-        shutil.rmtree(self._folder, ignore_errors=True)
+        spool.remove_folder(self.folder, self._lock)
 
     def _begin_worker(self) -> None:
-        self._worker = one = Process(
-            working.COMMAND, (self.device, str(self._folder)), self._environ
-        )
+        words = (self.device, str(self.folder))
+        self._worker = Process(working.COMMAND, words, self._environ)
+        said = self._first_line(self._worker, "ready")
+        here = said["library"], said["library_sha256"]
+        if here != (self._library["library"], self._library["sha256"]):
+            raise NotRunError(
+                f"certifying {self.backend}: its process says that it holds {here[0]} ({here[1]}),"
+                f" the search path has {self._library['library'] or 'no such backend'}"
+                f" ({self._library['sha256']}); a library that changes or hides is not judged"
+            )
+        for name in ("device", "arch", "driver", "manifest"):
+            if self.described and said[name] != self.described[name]:
+                raise NotRunError(
+                    f"certifying {self.backend}: its {name} was {self.described[name]!r} and is"
+                    f" {said[name]!r} in a new process; run it again where nothing changes"
+                )
+        self.described = said
+
+    def _first_line(self, one: Process, kind: str) -> dict[str, Any]:
+        """What a new process says before anything else."""
         until = time.monotonic() + _START_S
         with selectors.DefaultSelector() as selector:
             selector.register(one.reads, selectors.EVENT_READ)
             while time.monotonic() < until and not one.closed:
                 selector.select(_LOOK_S)
-                for said in one.receive():
-                    if said.pop("kind") != "ready":
-                        raise NotRunError(f"certifying {self.backend}: {said['sentence']}")
-                    if (
-                        self.described
-                        and said["library_sha256"] != self.described["library_sha256"]
-                    ):
+                for said in _heard(one, self.backend):
+                    if said["kind"] != kind:
                         raise NotRunError(
-                            f"certifying {self.backend}: its library changed while it was judged"
+                            f"certifying {self.backend}: {said.get('sentence', said['kind'])}"
                         )
-                    self.described = said
-                    return
+                    del said["kind"]
+                    return said
         why = f"it ended ({ended(one.status())}): {one.tail()}" if one.closed else "it hangs"
         raise NotRunError(
             f"certifying {self.backend}: its process did not come up: {why}; anyhal doctor says how"
@@ -258,39 +276,48 @@ class _Loop:
     def _hear_judge(self, judge: Process) -> None:
         for said in judge.receive():
             case, seed, seconds, _ = self._judged.popleft()
-            if said["kind"] == "error":
-                raise InternalError(f"judging {case.id} (seed {seed}): {said['sentence']}")
             self._keep(case, seed, Finding(**said["finding"]), seconds)
         if judge.closed:
             raise InternalError(f"the oracle's process ended: {judge.tail()}; report it")
 
     def _hear_worker(self, worker: Process) -> None:
-        for said in worker.receive():
-            assert self._asked is not None
-            (case, seed), self._asked = self._asked, None
-            unwell = said["unwell"]
-            if said["kind"] == "finding":
-                finding = Finding(**said["finding"])
-                if unwell and finding.outcome == "pass":
-                    finding = Finding("fail", f"afterwards {unwell}", "unhealthy")
-                self._keep(case, seed, finding, said["seconds"])
-            elif unwell:
-                self._keep(
-                    case,
-                    seed,
-                    Finding("fail", f"afterwards {unwell}", "unhealthy"),
-                    said["seconds"],
-                )
-            else:
-                words = {k: said[k] for k in ("file", "rows")}
-                size = os.stat(said["file"]).st_size
-                self._judged.append((case, seed, said["seconds"], size))
-                self._run.judge.send({"case": _plain_case(case), "seed": seed, **words})
-            if unwell:
-                self._run.replace_worker()
-                return
+        try:
+            for said in worker.receive():
+                if self._asked is None:
+                    raise UnreadableError("an answer that nobody asked for")
+                if self._take(said):
+                    self._run.replace_worker()
+                    return
+        except (UnreadableError, LookupError, TypeError, ValueError, OSError) as why:
+            self._lost(f"what its process said is no answer: {why}", "protocol")
+            return
         if worker.closed:
             self._lost(f"its process ended ({ended(worker.status())}): {worker.tail()}", "crash")
+
+    def _take(self, said: dict[str, Any]) -> bool:
+        """Keeps an answer, or hands it on to the oracle; whether the device is unwell since."""
+        assert self._asked is not None
+        (case, seed), unwell, seconds = self._asked, str(said["unwell"]), float(said["seconds"])
+        if said["kind"] == "finding":
+            finding = suite.checked(said["finding"])
+            if finding.outcome == "pass" and case.group in suite.BY_ORACLE:
+                why = "its process passed a case by itself that the oracle has to judge"
+                finding = Finding("fail", why, "protocol")
+        elif unwell:
+            finding = Finding("fail", "", "unhealthy")
+        else:
+            file = self._run.folder / Path(str(said["file"])).name
+            size = os.lstat(file).st_size
+            words = {"case": _plain_case(case), "seed": seed, "rows": said["rows"]}
+            self._asked = None
+            self._judged.append((case, seed, seconds, size))
+            self._run.judge.send({**words, "file": str(file)})
+            return False
+        if unwell and finding.outcome != "fail" or finding.code == "unhealthy":
+            finding = Finding("fail", f"afterwards {unwell}", "unhealthy")
+        self._asked = None
+        self._keep(case, seed, finding, seconds)
+        return bool(unwell)
 
     def _watch(self, worker: Process) -> None:
         assert self._asked is not None
@@ -310,6 +337,15 @@ class _Loop:
 
     def _keep(self, case: Case, seed: int, finding: Finding, seconds: float) -> None:
         self._run.keep(Found(case, seed, finding, seconds), self._total, self._journal)
+
+
+def _heard(one: Process, backend: str) -> Iterator[dict[str, Any]]:
+    try:
+        yield from one.receive()
+    except UnreadableError as why:
+        raise NotRunError(
+            f"certifying {backend}: what its process said is no answer: {why}"
+        ) from None
 
 
 def _plain_case(case: Case) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from anyhal.records import field, record
 VERSION = "1"
 TIERS = ("smoke", "quick", "full")
 GROUPS = ("numerics", "capabilities", "behaviour")
+BY_ORACLE = ("numerics",)  # groups of which no backend's process passes a case by itself
 OUTCOMES = ("pass", "refused", "waived", "fail")
 
 
@@ -51,6 +52,17 @@ class Finding:
     reason: str = ""
     code: str = ""
     measured: Mapping[str, Any] = field(default_factory=dict)
+
+
+def checked(words: Any) -> Finding:
+    """A finding that another process made; ValueError for what is none."""
+    finding = Finding(**words)
+    texts = (finding.outcome, finding.reason, finding.code)
+    if finding.outcome not in OUTCOMES or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{finding.outcome!r} is no outcome")
+    if finding.outcome == "waived" or not isinstance(finding.measured, dict):
+        raise ValueError("that is no finding of a case")
+    return finding
 
 
 def group(name: str) -> ModuleType:

@@ -6,9 +6,11 @@ It never sees a reference: inputs come from the case's seed, outputs go to the o
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -26,6 +28,7 @@ from anyhal.routing.facts import DeviceFact
 from anyhal.runtime.device import Device
 
 _HEALTHY_EVERY = 64  # cases
+_PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 COMMAND = "from anyhal.conformance.worker import main; main()"
 
 
@@ -60,6 +63,7 @@ def rng_of(seed: int, tensor: str = "") -> np.random.Generator:
 def main() -> None:
     """Arguments: device, descriptor to read from, descriptor to write to, spool folder."""
     name, read, write, folder = sys.argv[1:]
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # whatever the backend does then
     with os.fdopen(int(read), encoding="utf-8") as asked, os.fdopen(int(write), "w") as told:
         _serve(name, asked, told, Path(folder))
 
@@ -90,7 +94,7 @@ def _serve(name: str, asked: Any, told: Any, folder: Path) -> None:
             if isinstance(found, Answer):
                 file = folder / f"{count}.{os.getpid()}"
                 rows = spool.write(found, file)
-                tell(kind="answer", seconds=seconds, file=str(file), rows=rows, unwell=well)
+                tell(kind="answer", seconds=seconds, file=file.name, rows=rows, unwell=well)
             else:
                 tell(kind="finding", seconds=seconds, finding=plain(found), unwell=well)
 

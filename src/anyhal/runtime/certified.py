@@ -34,7 +34,8 @@ _ORDER = (
     *("revoked", "smoke_failed", "driver_range", "dependency_changed", "expired"),
     *("other_device", "unknown_key", "unverified", "tampered"),
 )
-_QUESTION = "certificates 1"
+_QUESTION = "certificates 2"
+_CLOCKS_APART_S = 86400  # of two machines, at most
 
 
 @record
@@ -205,6 +206,12 @@ def standing(
         code, why = one.code, one.why
         if not code and one.expires <= now:
             code, why = "expired", f"its certificate expired on {one.until}"
+        if not code and one.issued > now + _CLOCKS_APART_S:
+            begins = time.strftime("%Y-%m-%d", time.gmtime(one.issued))
+            code, why = (
+                "expired",
+                f"its certificate begins on {begins}: is this machine's date right?",
+            )
         if not code and arch is not None:
             code, why = _misfit(one, arch, driver, libraries or {})
         if not code:
@@ -221,7 +228,8 @@ def standing(
 def held(certificates: Iterable[Certificate]) -> list[Certificate]:
     """Those that hold now, leaving devices aside."""
     now = time.time()
-    return [one for one in certificates if not one.code and one.expires > now]
+    begun = now + _CLOCKS_APART_S
+    return [one for one in certificates if not one.code and one.issued <= begun < one.expires]
 
 
 NOBODY = Standing(UNCERTIFIED, "uncertified", "nobody vouches for it", "certify it: anyhal certify")

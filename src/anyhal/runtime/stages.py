@@ -76,7 +76,7 @@ CODES = {
     "devices_failed": "the backend failed while it listed its devices",
     # gate
     "uncertified": "nobody vouches for it: it is used only when it is named",
-    "expired": "its certificate has expired",
+    "expired": "its certificate has expired, or has not begun",
     "revoked": "its certificate, or all of its library, was revoked on this machine",
     "tampered": "its certificate cannot be read, or was changed after it was signed",
     "unknown_key": "its certificate is signed by a key that this user does not trust",

@@ -23,6 +23,7 @@ from anyhal.runtime.manifest import CONTRACT
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:anyhal:conformance-certificate:1"
 MONTHS = 12
+_LONGEST_S = 367 * 86400  # twelve months with a leap day, whatever the hour
 # Groups and fields of the predicate, in order.
 PREDICATE: dict[str, tuple[str, ...]] = {
     "suite": ("version", "digest", "tolerances", "mutation", "anyhal"),
@@ -179,15 +180,20 @@ def summary(statement: Any) -> dict[str, Any]:
         hashes = [(_text(s["name"]), s["digest"]["sha256"]) for s in statement["subject"]]
         if not hashes or not all(is_sha256(digest) for _, digest in hashes):
             raise ValueError("its subjects are no files with a sha256")
-        validity = predicate["validity"]
+        validity, tier = predicate["validity"], _text(predicate["run"]["tier"])
+        if tier not in ("quick", "full"):
+            raise ValueError(f"tier {tier!r} certifies nothing")
+        begins, ends = (seconds_of(_text(validity[name])) for name in ("from", "until"))
+        if ends - begins > _LONGEST_S:
+            raise ValueError("it is valid for more than a year and a day")
         least, most = map(_text, validity["drivers"])
         return {
             "library": hashes[0][1],
-            "tier": _text(predicate["run"]["tier"]),
+            "tier": tier,
             "arch": _text(predicate["platform"]["arch"]),
             "drivers": (least, most),
-            "issued": seconds_of(_text(validity["from"])),
-            "expires": seconds_of(_text(validity["until"])),
+            "issued": begins,
+            "expires": ends,
             "dependencies": tuple(hashes[1:]),
         }
     except (LookupError, TypeError, AttributeError) as why:
