@@ -238,6 +238,11 @@ def _argmax(rng: Rng, short: str) -> Made:
     for label, x in _ordered(rng, short):
         yield Sample(label, (x,), {"axis": -1})
         yield Sample(f"{label}, columns", (np.ascontiguousarray(x.T),), {"axis": 0})
+    if short == "f32":  # places past what 16 bits hold
+        x = np.zeros((2, 70001), np.float32)
+        x[0, 40000], x[0, 69999] = 1, -1
+        x[1, 65537], x[1, 32769] = 1, -1
+        yield Sample("70001 long", (x,), {"axis": -1})
 
 
 def _sort(rng: Rng, short: str) -> Made:
