@@ -146,8 +146,6 @@ def _where(rng: fills.Rng, short: str, full: bool) -> Iterator[Sample]:
     a = _values(rng, short, False)
     b = a[::-1].copy()
     yield Sample("bits", (rng.integers(0, 2, a.shape).astype(bool), a, b))
-    every = rng.integers(0, 2, (a.size, 2)).astype(bool)
-    yield Sample("a condition with a stride", (every[:, 1], a, b))
     yield Sample("one row of conditions", (np.array([[True], [False]]), a, b))
 
 
