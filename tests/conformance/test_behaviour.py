@@ -178,7 +178,7 @@ ALSO = {
 }
 GOOD = (
     "", "memory=cell", "mode=async", "mode=async; memory=cell", "devices=2; mode=async",
-    "workspace=4KiB", "heap=256MiB", "mode=async; queue_depth=16",
+    "workspace=4KiB", "mode=async; workspace=4KiB", "heap=256MiB", "mode=async; queue_depth=16",
 )  # fmt: skip
 
 

@@ -45,6 +45,12 @@ def test_the_text_of_a_row_occurs_once(mutant: Mutant) -> None:
         texts[edit.file] = text.replace(edit.find, edit.replace)
 
 
+def test_a_bad_behaviour_is_one_that_the_scriptable_backend_has() -> None:
+    names = (ROOT / "backends/fake/bad.hh").read_text(encoding="utf-8")
+    unknown = [m.id for m in EVERY if m.bad and f"X({m.bad})" not in names]
+    assert not unknown
+
+
 def test_the_numbers_that_are_promised() -> None:
     mutants = catalogue.mutants()
     assert len({m.id for m in EVERY}) == len(EVERY)

@@ -79,6 +79,7 @@ def ask(bench: Bench, function: Callable[..., Any], seconds: float, **given: Any
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=dict(os.environ),  # Python's copy: as it was before the backend was loaded
             start_new_session=True,
         )
     assert _nursery.stdin is not None and _nursery.stdout is not None

@@ -23,6 +23,7 @@ from anyhal.conformance.behaviour.registry import (
 )
 
 _N = 4096
+_ROUNDS = 4  # in each of which a leak shows
 
 
 @behaviour("lifetime/arguments", 13, 18, tier="smoke")
@@ -161,7 +162,8 @@ def freed_across_queues(bench: Bench) -> Measured:
 @behaviour("lifetime/given-back", 7, 10)
 def given_back(bench: Bench) -> Measured:
     """A block that is released is given back: 40 blocks of 8 MiB, one after another, leave what is
-    free and the size of the process as they were."""
+    free and the size of the process as they were. An allocator may keep some, once: what is lost
+    is lost each time."""
     device = opened(bench)
     size, count = 8 << 20, 40
     line = device.line()
@@ -180,15 +182,20 @@ def given_back(bench: Bench) -> Measured:
 
     for _ in range(4):
         once()
-    before, free = process.resident(), device.query(r.FREE_BYTES, heap)
-    for _ in range(count):
-        once()
-    grown, left = process.resident() - before, device.query(r.FREE_BYTES, heap)
+    free = device.query(r.FREE_BYTES, heap)
+    for _ in range(_ROUNDS):
+        before = process.resident()
+        for _ in range(count):
+            once()
+        grown = process.resident() - before
+        if grown < size * count // 4:
+            break
+    left = device.query(r.FREE_BYTES, heap)
     require(
         grown < size * count // 4,
         "leak",
-        f"{count} blocks of {size >> 20} MiB made and released: the process grew by"
-        f" {grown >> 20} MiB",
+        f"{_ROUNDS} times {count} blocks of {size >> 20} MiB made and released: the process grew"
+        f" each time, at last by {grown >> 20} MiB",
     )
     if free is not None and left is not None and not device.info.flags & 1:
         lost = int.from_bytes(free[:8], "little") - int.from_bytes(left[:8], "little")

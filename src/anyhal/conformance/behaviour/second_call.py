@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ from anyhal.conformance.behaviour.registry import (
     behaviour,
     require_equal,
 )
+from anyhal.ops import BY_NAME
+from anyhal.ops._record import pack
 
 _N = 1024
 
@@ -80,12 +83,21 @@ def workspace(bench: Bench) -> Measured:
     line = device.line()
     square = np.arange(48 * 48, dtype=np.float32).reshape(48, 48) % 7
     rows = [("f32", (48, 48)), ("f32", (48, 1))]
-    trials = [
-        (RawPlan(device, work.MATMUL, [("f32", (48, 48))] * 3), 2, square @ square),
-        (RawPlan(device, work.REDUCE, rows, work.attributes(work.SUM, axes=2)), 1, square.sum(1)),
+    sort = BY_NAME["sort"]  # which as a rule needs some
+    ordered = [("f32", (48, 48)), ("f32", (48, 48)), ("i64", (48, 48))]
+    along = pack(sort, {"axis": 1, "descending": False})
+    # op, operands, attributes, how many are inputs, the first output
+    trials: list[tuple[int, list[Any], bytes, int, Any]] = [
+        (work.MATMUL, [("f32", (48, 48))] * 3, b"", 2, square @ square),
+        (work.REDUCE, rows, work.attributes(work.SUM, axes=2), 1, square.sum(1)),
+        (sort.id, ordered, along, 1, np.sort(square, axis=1)),
     ]
     x, tried = line.put(square), 0
-    for plan, inputs, right in trials:
+    for op, operands, attributes, inputs, right in trials:
+        try:
+            plan = RawPlan(device, op, operands, attributes, input_count=inputs)
+        except NotApplicableError:
+            continue
         size = plan.prepared.workspace_bytes
         if not size:
             continue
@@ -93,15 +105,16 @@ def workspace(bench: Bench) -> Measured:
         for content in (0xFF, 0x00, 0x5B):
             room = np.full(size + 4096, content, np.uint8)
             scratch = line.put(room)
-            y = line.fresh(right.nbytes)
-            plan.enqueue(line, [x] * inputs + [y], scratch)
+            y, more = line.fresh(right.nbytes), operands[inputs + 1 :]
+            others = [line.fresh(8 * math.prod(shape)) for _, shape in more]
+            plan.enqueue(line, [x] * inputs + [y, *others], scratch)
             found = line.read(y, right)
             require_equal(found, right, "workspace", f"a workspace full of {content:#x}")
             if not device.cells:
                 behind = line.read(r.Ref(scratch.memory, 0), room)[size:]
                 require_equal(behind, room[size:], "outside_written", "behind the workspace")
     if not tried:
-        raise NotApplicableError("no plan of matmul or sum wants a workspace")
+        raise NotApplicableError("no plan of matmul, sum or sort wants a workspace")
     return {"plans": tried}
 
 

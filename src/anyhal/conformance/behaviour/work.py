@@ -57,6 +57,8 @@ class Gate:
         device.plans.remove(self.plan)  # the gate outlives its first case
         for ref in self.refs:
             del device.blocks[ref.memory]
+        if self.plan.workspace is not None:
+            del device.blocks[self.plan.workspace.memory]
 
     def _timed(self, line: Line) -> float:
         began = time.perf_counter()

@@ -238,6 +238,11 @@ def _argmax(rng: Rng, short: str) -> Made:
     for label, x in _ordered(rng, short):
         yield Sample(label, (x,), {"axis": -1})
         yield Sample(f"{label}, columns", (np.ascontiguousarray(x.T),), {"axis": 0})
+    if short == "f32":  # places past what 16 bits hold
+        x = np.zeros((2, 70001), np.float32)
+        x[0, 40000], x[0, 69999] = 1, -1
+        x[1, 65537], x[1, 32769] = 1, -1
+        yield Sample("70001 long", (x,), {"axis": -1})
 
 
 def _sort(rng: Rng, short: str) -> Made:
@@ -344,8 +349,16 @@ def _quantize(rng: Rng, short: str) -> Made:
 
 
 def _matmul(rng: Rng, short: str) -> Made:
-    """What a product of 64 terms cannot hold in a short dtype is an infinity, of its sign."""
-    if short not in ("f16", "bf16"):
+    """0 times an infinity or a NaN is a NaN; what a product of 64 terms cannot hold in a short
+    dtype is an infinity, of its sign; what f32 holds below its smallest normal number is kept."""
+    if short not in ("f32", "f16", "bf16"):
+        return
+    zeros, odd = np.ones((4, 9)), np.ones((9, 6))
+    zeros[1:, 4], odd[4, 1:4] = 0, (np.inf, -np.inf, np.nan)
+    yield Sample("0 times infinity and NaN", tuple(_as(short, zeros, odd)))
+    if short == "f32":
+        a, b = rng.integers(1, 9, (5, 16)), rng.integers(1, 9, (16, 7))
+        yield Sample("subnormal", tuple(_as(short, a * 2.0**-70, b * 2.0**-69)))
         return
     large = 2.0**9 if short == "f16" else 2.0**63
     a = np.full((5, 64), large)
