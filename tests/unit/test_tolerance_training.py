@@ -70,6 +70,27 @@ def test_a_loss_from_the_whole_logarithm_is_caught() -> None:
     assert mismatch(lossy, want, allowed, dtype("f32")) is not None
 
 
+def test_a_device_that_flushes_may_lose_what_a_large_loss_brings_back() -> None:
+    """A probability below the smallest normal number is flushed, then multiplied by dloss."""
+    spec = ops.lookup("cross_entropy_backward")
+    x = np.array([[-87.5, 0]], np.float32)
+    inputs = (x, np.array([1]), np.array([16], np.float32), None)
+    attrs = {"reduction": "none", "ignore_index": -100, "label_smoothing": 0.0}
+    want = spec.reference(*inputs, **attrs)
+    flushed = want.astype(np.float32)
+    assert flushed[0, 0] > 2.0**-126, "no denormal itself"
+    flushed[0, 0] = 0
+    given = ("cross_entropy_backward", spec, inputs, attrs, want, dtype("f32"))
+    found = [
+        mismatch(flushed, want, bound(*given, flushes=declared), dtype("f32"), flushes=declared)
+        for declared in (True, False)
+    ]
+    assert found[0] is None and found[1] is not None
+    flushed[0, 0] = 1e-34  # far more than flushing explains
+    allowed = bound(*given, flushes=True)
+    assert mismatch(flushed, want, allowed, dtype("f32"), flushes=True) is not None
+
+
 def test_a_bias_correction_by_power_is_caught() -> None:
     spec = ops.lookup("adamw_step")
     one, zero = np.ones(4, np.float32), np.zeros(4, np.float32)

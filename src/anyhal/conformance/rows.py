@@ -202,7 +202,7 @@ def _paged_attention(c: _Case) -> Any:
     attrs |= {"scale": c.attrs["scale"], "causal": "last_key"}
     for own, parts in paged_attention.each_sequence(c.inputs):
         rows = np.swapaxes(c.reference[own], 0, 1)[None]
-        inner = _Case(spec, (*parts, None, None, None), attrs, rows, c.out)
+        inner = _Case(spec, (*parts, None, None, None), attrs, rows, c.out, c.flushes)
         out[own] = np.swapaxes(_attention(inner)[0], 0, 1)
     return out
 

@@ -10,7 +10,7 @@ dtype that the op's file states.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ class _Format:
     bits: int  # of the significand, the hidden one included
     lowest: int  # exponent of the smallest subnormal
     largest: float
+    flushes: bool = False
 
     @property
     def u(self) -> Any:
@@ -38,8 +39,9 @@ class _Format:
 
     @property
     def theta(self) -> Any:
-        """Half the smallest subnormal: what rounding can lose near zero."""
-        return np.ldexp(_WIDE(1), self.lowest - 1)
+        """What a step can lose near zero: by rounding half the smallest subnormal, by flushing all
+        below the smallest normal number."""
+        return self.normal if self.flushes else np.ldexp(_WIDE(1), self.lowest - 1)
 
     @property
     def normal(self) -> Any:
@@ -87,6 +89,7 @@ class _Case:
     attrs: Mapping[str, Any]
     reference: Any
     out: DType
+    flushes: bool = False
 
     @property
     def acc(self) -> _Format:
@@ -97,7 +100,7 @@ class _Case:
             if hasattr(main, "shape") and isinstance(main.dtype, DType)
             else (dtype(main.dtype).short)
         )
-        return _FORMATS[self.spec.dtypes[short]]
+        return replace(_FORMATS[self.spec.dtypes[short]], flushes=self.flushes)
 
     def value(self, i: int) -> Any:
         """Operand i as wide numbers, or None."""
@@ -387,14 +390,17 @@ def bound(
     attrs: Mapping[str, Any],
     reference: Any,
     out_dtype: DType,
+    *,
+    flushes: bool = False,
 ) -> Any:
     """The largest admissible |result - reference| per element, for the values as stored.
 
     `attrs` may leave out what has a default. Where the reference is NaN or infinite the number has
-    no meaning; `mismatch` judges those by kind.
+    no meaning; `mismatch` judges those by kind. With `flushes`, as a device may declare, every step
+    on the way may lose what lies below the smallest normal number; the output is `mismatch`'s.
     """
     full = {a.name: attrs.get(a.name, a.default) for a in spec.attrs}
-    case = _Case(spec, inputs, full, np.asarray(reference), out_dtype)
+    case = _Case(spec, inputs, full, np.asarray(reference), out_dtype, flushes)
     with np.errstate(all="ignore"):
         return np.broadcast_to(BOUNDS[name](case), np.shape(reference))
 

@@ -350,7 +350,8 @@ def _compare(
     if want.dtype.is_block:  # moved, never computed: the values must be equal
         actual = wide(Blocks(actual, want.dtype, want.shape))
         return mismatch(actual, reference, np.zeros(want.shape), dtype("float64")) or ""
-    limit = bound(spec.bound_of(i), spec, sample.inputs, sample.attrs, reference, want.dtype)
+    given = (spec.bound_of(i), spec, sample.inputs, sample.attrs, reference, want.dtype)
+    limit = bound(*given, flushes=flushes)
     limit = limit + rounded_factors(accumulate, spec, sample.inputs, sample.attrs)
     return mismatch(actual, reference, limit, want.dtype, flushes=flushes) or ""
 

@@ -32,7 +32,8 @@ def wrong(call: Call, arrays: tuple[Any, ...], flushes: bool) -> str:
             found = mismatch(actual, reference, np.zeros(out.shape), dtype("float64"))
         else:
             name = spec.bound_of(i)
-            limit = bound(name, spec, sample.inputs, sample.attrs, reference, out.dtype)
+            given = (name, spec, sample.inputs, sample.attrs, reference, out.dtype)
+            limit = bound(*given, flushes=flushes)
             limit = limit + rounded_factors(coarse, spec, sample.inputs, sample.attrs)
             found = mismatch(actual, reference, limit, out.dtype, flushes=flushes)
         if found:

@@ -147,13 +147,13 @@ def judge_sample(
     spec: OpSpec, sample: Sample, arrays: tuple[Any, ...], flushes: bool, exact: bool = False
 ) -> Judged:
     """The outputs of a call against reference and bound; with `exact`, as the bits must be."""
-    answers = answers_of(spec, sample, exact)
+    answers = answers_of(spec, sample, exact, flushes)
     found = judge_answers(answers, arrays, flushes)
     if found.wrong and flushes:
         zeroed = _flushed(sample)
         if zeroed is not None:
             # Of the steps of one op some may flush and others not: each element has its choice.
-            other = answers_of(spec, zeroed, exact)
+            other = answers_of(spec, zeroed, exact, flushes)
             either = [_nearer(*pair) for pair in zip(answers, other, arrays, strict=True)]
             found = judge_answers(either, arrays, flushes)
     return found
@@ -200,7 +200,9 @@ class Right:
         self.name, self.want, self.allowed, self.kind, self.bits = name, want, allowed, kind, bits
 
 
-def answers_of(spec: OpSpec, sample: Sample, exact: bool = False) -> list[Right | None]:
+def answers_of(
+    spec: OpSpec, sample: Sample, exact: bool = False, flushes: bool = False
+) -> list[Right | None]:
     full = {a.name: sample.attrs.get(a.name, a.default) for a in spec.attrs}
     found: list[Right | None] = []
     wanted = outs_of(spec, sample, full)
@@ -216,7 +218,8 @@ def answers_of(spec: OpSpec, sample: Sample, exact: bool = False) -> list[Right 
         if exact:
             want, allowed = _as_stored(sample, want, kind), np.zeros(want.shape)
         else:
-            allowed = bound(name, spec, sample.inputs, sample.attrs, want, out.dtype)
+            given = (name, spec, sample.inputs, sample.attrs, want, out.dtype)
+            allowed = bound(*given, flushes=flushes)
         bits = name == "exact" or full.get("fn") in _SIGNED.get(spec.name, ())
         found.append(Right(spec.outputs[i].name, want, allowed, kind, bits))
     return found
