@@ -21,7 +21,7 @@ from anyhal.ops import _oracle
 from anyhal.ops._spec import OpSpec
 from anyhal.ops.scaled_matmul import scaled_parts
 
-__all__ = ["BOUNDS", "bound", "mismatch", "rounded_factors", "wrong_elements"]
+__all__ = ["BOUNDS", "bound", "mismatch", "nearest", "rounded_factors", "wrong_elements"]
 
 _WIDE = np.longdouble
 
@@ -403,6 +403,17 @@ def bound(
     case = _Case(spec, inputs, full, np.asarray(reference), out_dtype, flushes)
     with np.errstate(all="ignore"):
         return np.broadcast_to(BOUNDS[name](case), np.shape(reference))
+
+
+def nearest(reference: Any, tolerance: Any, out_dtype: DType) -> tuple[Any, Any]:
+    """What one rounding to nearest even gives, and no tolerance; beyond the range as they were."""
+    form = _FORMATS[out_dtype.short]
+    wide = np.asarray(reference, _WIDE)
+    with np.errstate(all="ignore"):
+        step = form.ulp(wide)
+        stored = np.where(wide == 0, wide, np.rint(wide / step) * step)
+        inside = np.abs(stored) <= form.largest
+    return np.where(inside, stored, wide), np.where(inside, 0, tolerance)
 
 
 def mismatch(

@@ -43,8 +43,8 @@ def reference(condition: Any, a: Any, b: Any) -> Any:
 def samples(rng: np.random.Generator) -> Iterator[Sample]:
     for short in (*PLAIN, *FP8):
         np_type = dtype(short).numpy
-        a, b = (10 * rng.standard_normal((2, 3, 7))).astype(np_type)
-        yield Sample(f"[3,7] {short}", (rng.integers(0, 2, (3, 7)).astype(bool), a, b))
+        a, b = (10 * rng.standard_normal((2, 3, 21))).astype(np_type)
+        yield Sample(f"[3,21] {short}", (rng.integers(0, 2, (3, 21)).astype(bool), a, b))
     nan = np.full((2, 4), np.nan, np.float32)
     mask = np.array([[True, False, True, False]] * 2)
     yield Sample("NaN where not chosen", (mask, np.ones((2, 4), np.float32), nan))

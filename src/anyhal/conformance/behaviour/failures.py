@@ -119,6 +119,49 @@ def through_the_core(bench: Bench) -> Measured:
     return None
 
 
+# Rows that are not there, and a row that two tokens claim.
+_MISPLACED: list[tuple[str, str, tuple[Any, ...]]] = [
+    ("cache_append", "rows 7 and 8 of 8", ((1, 2, 8, 4), (1, 2, 2, 4), 7)),
+    ("cache_append", "row -1", ((1, 2, 8, 4), (1, 2, 2, 4), -1)),
+    ("paged_cache_append", "page 3 of 3", ((3, 4, 2, 3), (1, 2, 3), [0, 1], [[3]], [2])),
+    ("paged_cache_append", "page -1", ((3, 4, 2, 3), (1, 2, 3), [0, 1], [[-1]], [2])),
+    (
+        "paged_cache_append",
+        "one row for two tokens",
+        ((3, 4, 2, 3), (2, 2, 3), [0, 1, 2], [[0], [0]], [1, 1]),
+    ),
+]
+
+
+@behaviour("failures/bad-places", 19)
+def bad_places(bench: Bench) -> Measured:
+    """A cache is not written where it has no row, nor twice in one: the call is an error, and the
+    next one goes on."""
+    declared = {row["op"] for row in bench.capabilities}
+    asked = [row for row in _MISPLACED if row[0] in declared]
+    if not asked:
+        raise NotApplicableError("the backend declares no op that writes into caches")
+    for op, what, (cache_shape, update_shape, *places) in asked:
+        cache = hal.asarray(np.zeros(cache_shape, np.float32), device=bench.device)
+        update = hal.asarray(np.ones(update_shape, np.float32), device=bench.device)
+        given = [hal.asarray(np.array(one, np.int64), device=bench.device) for one in places]
+        try:
+            getattr(hal, op)(cache, update, *given).numpy()
+        except (hal.InvalidArgumentError, hal.ExecutionFailedError):
+            pass
+        else:
+            raise WrongError("accepted", f"{op} accepted {what}")
+        with suppress(hal.HalError):  # what failed late is told once more, to who waits for all
+            hal.synchronize(bench.device)
+        require_equal(
+            hal.add(update, 1.0).numpy(),
+            np.full(update_shape, 2, np.float32),
+            "failure",
+            f"the next call on the device, after {op} with {what}",
+        )
+    return None
+
+
 def _tries(device: RawDevice) -> list[tuple[str, Any]]:
     """What may ask for memory: name and a function that gives a status."""
     shapes = [("f32", (48, 48))] * 3
