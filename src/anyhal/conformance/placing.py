@@ -74,6 +74,10 @@ class OutsideError(AssertionError):
     """Something was written that is no element of the output."""
 
 
+def _elements(count: int) -> str:
+    return "1 element" if count == 1 else f"{count} elements"
+
+
 class Output:
     """A poisoned output inside a frame that may not change."""
 
@@ -104,8 +108,26 @@ class Output:
         found = after[self.window].copy()
         after[self.window] = self.before[self.window]
         if after.tobytes() != self.before.tobytes():
-            raise OutsideError("written outside the output")
+            raise OutsideError(f"written outside the output: {self._where(after)}")
         return found
+
+    def _where(self, after: Any) -> str:
+        """The first element that changed around the output, and what is there now."""
+        width = after.dtype.itemsize
+        now, held = (
+            np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(-1, width)
+            for x in (after, self.before)
+        )
+        at = int(np.flatnonzero((now != held).any(axis=1))[0])
+        inside = np.arange(after.size).reshape(after.shape)[self.window].reshape(-1)
+        what = f"{after.reshape(-1)[at]} is written"
+        if not inside.size:
+            return f"{what}, and the output is empty"
+        if at < inside[0]:
+            return f"{what} {_elements(inside[0] - at)} before its first element"
+        if at > inside[-1]:
+            return f"{what} {_elements(at - inside[-1])} after its last element"
+        return f"{what} between its elements, {_elements(at - inside[0])} after its first"
 
     def untouched(self) -> bool:
         return bool(self.frame.numpy().tobytes() == self.before.tobytes())
