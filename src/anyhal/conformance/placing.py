@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import anyhal as hal
-from anyhal.dtypes import DType
+from anyhal.dtypes import DType, of_value
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import Blocks, OpSpec, Sample
+from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec, describe
 from anyhal.routing.policy import Policy
 
 LAYOUTS = ("dense", "offset", "gaps", "transposed", "negative")
@@ -74,6 +74,13 @@ class OutsideError(AssertionError):
     """Something was written that is no element of the output."""
 
 
+def shown_array(array: Any) -> str:
+    """f32[3,5] strides (5,1), which are in elements."""
+    strides = ",".join(map(str, array.strides))
+    kind = TensorSpec.dense(of_value(array._dtype_value), array.shape)
+    return f"{describe(kind)} strides ({strides})"
+
+
 def _elements(count: int) -> str:
     return "1 element" if count == 1 else f"{count} elements"
 
@@ -108,7 +115,8 @@ class Output:
         found = after[self.window].copy()
         after[self.window] = self.before[self.window]
         if after.tobytes() != self.before.tobytes():
-            raise OutsideError(f"written outside the output: {self._where(after)}")
+            output = shown_array(self.view)
+            raise OutsideError(f"written outside the output {output}: {self._where(after)}")
         return found
 
     def _where(self, after: Any) -> str:

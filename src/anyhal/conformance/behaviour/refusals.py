@@ -47,7 +47,9 @@ def _descriptions(device: RawDevice) -> list[tuple[str, Description]]:
     for op, attributes, shapes in _ROWS:
         for dtype in _DTYPES:
             operands = [(dtype, shape) for shape in shapes]
-            found.append((f"{op_name(op)} of {dtype}", Description(device, op, operands, attributes)))
+            found.append(
+                (f"{op_name(op)} of {dtype}", Description(device, op, operands, attributes))
+            )
     for rank in (3, 4):
         shape = (2,) * (rank - 2) + (8, 8)
         batched = Description(device, work.MATMUL, [("f32", shape)] * 3)
@@ -75,7 +77,11 @@ def query_is_prepare(bench: Bench) -> Measured:
         if status == r.OK:
             device.instance.release(r.PLAN, plan.value or 0)
         if verdict.support == r.YES:
-            require(status == r.OK, "lie", f"{name}: op_query says yes, and op_prepare {r.STATUSES[status]}")
+            require(
+                status == r.OK,
+                "lie",
+                f"{name}: op_query says yes, and op_prepare {r.STATUSES[status]}",
+            )
             yes += 1
         elif verdict.support == r.NO:
             said = f"{name}: op_query says no, and op_prepare {r.STATUSES[status]}"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import anyhal as hal
-from anyhal.conformance.placing import Output, OutsideError, call, place
+from anyhal.conformance.placing import Output, OutsideError, call, place, shown_array
 from anyhal.conformance.suite import Part
 from anyhal.conformance.tolerance import bound, mismatch, wrong_elements
 from anyhal.dtypes import DType, dtype, of_value
 from anyhal.ops import BY_NAME
 from anyhal.ops._oracle import rounded
-from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec, describe
+from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec
 
 if TYPE_CHECKING:
     from anyhal.conformance.numerics.probes import Probe
@@ -51,24 +51,11 @@ def run_sample(
     except hal.UnsupportedError as why:
         return Part(sample.label, refusal=str(why), code=why.reason)
     except OutsideError as why:
-        said = f"{_shown(spec, arrays, layouts)}: {why}"
+        operands = ["absent" if a is None else shown_array(a) for a in arrays]
+        said = f"{' '.join([spec.name, *operands])}: {why}"
         return Part(sample.label, code="outside_written", failed=said)
     changed = _changed(spec, probe, arrays)
     return Part(sample.label, results, "", "input_changed" if changed else "", changed)
-
-
-def _shown(spec: OpSpec, arrays: list[Any], layouts: tuple[str, ...]) -> str:
-    """The call with the strides of its inputs, in elements: matmul f32[3,5] strides (5,1) ..."""
-    words = [spec.name]
-    for a in arrays:
-        if a is None:
-            words.append("absent")
-            continue
-        words.append(describe(TensorSpec.dense(of_value(a._dtype_value), a.shape)))
-        steps = ",".join(map(str, a.strides))
-        words.append(f"strides ({steps})")
-    placed = "every other element" if layouts[:1] == ("gaps",) else "a part"
-    return f"{' '.join(words)}, into {placed} of a larger array"
 
 
 def _bits(results: tuple[Any, ...]) -> list[Any]:
