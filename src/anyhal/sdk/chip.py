@@ -243,7 +243,7 @@ _PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def _check_present(row: Row, inputs: int, operands: Sequence[Operand]) -> None:
-    """InvalidArgumentError where an operand is absent that the op's table does not let be absent."""
+    """InvalidArgumentError where an operand is absent that the op requires."""
     spec = lookup(row.op)
     variadic = spec.inputs[0].variadic if spec.inputs else False
     wanted = [*([spec.inputs[0]] * inputs if variadic else spec.inputs), *spec.outputs]

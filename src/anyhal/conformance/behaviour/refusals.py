@@ -177,7 +177,7 @@ def workspace(bench: Bench) -> Measured:
             require(
                 verdict.support != r.NO and verdict.workspace_bytes <= 1 and wanted <= 1,
                 "lie",
-                f"{op_name(op)}, allowed one byte: the verdict wants {verdict.workspace_bytes}, the plan"
+                f"{op_name(op)}, one byte: the verdict wants {verdict.workspace_bytes}, the plan"
                 f" {wanted}",
             )
             continue
