@@ -15,10 +15,12 @@ import pytest
 
 import anyhal as hal
 from anyhal.conformance import runner
+from anyhal.conformance.behaviour import records
 from anyhal.conformance.behaviour.driver import NO_SUCH_OP, op_name
 from anyhal.conformance.behaviour.registry import WrongError, require_equal
 from anyhal.conformance.placing import Output, OutsideError
 from anyhal.dtypes import dtype
+from anyhal.sdk.backend import REASONS
 from anyhal.sdk.scaffold import new_backend
 
 
@@ -89,5 +91,6 @@ def test_what_is_written_outside_has_a_place(at: tuple[int, int], where: str) ->
 def test_numbers_and_ops_are_plain_in_sentences() -> None:
     with pytest.raises(WrongError, match=r"x: element 0 is 1\.0001, right is 2\.0 \(1 of 1"):
         require_equal(np.float32([1.0001]), np.float32([2]), "wrong_value", "x")
+    assert records.REASONS == REASONS
     assert op_name(8) == "matmul"
     assert op_name(NO_SUCH_OP) == "op 9999 (a number that no op has)"

@@ -22,7 +22,6 @@ from anyhal.conformance.behaviour.registry import (
 from anyhal.conformance.behaviour.services import Host
 from anyhal.dtypes import ALL as DTYPES
 from anyhal.ops import BY_ID
-from anyhal.sdk.backend import REASONS
 
 _P, _U32, _U64, _REF = r.P, r.U32, r.U64, r.Ref
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -57,7 +56,7 @@ def op_name(op: int) -> str:
 
 
 def reason_name(reason: int) -> str:
-    return REASONS[reason] if 0 <= reason < len(REASONS) else f"unknown reason {reason}"
+    return r.REASONS[reason] if 0 <= reason < len(r.REASONS) else f"unknown reason {reason}"
 
 
 def support_name(support: int) -> str:

@@ -20,6 +20,10 @@ STATUSES = (
     "timeout",
 )
 STATUSES += ("not_found", "abi_mismatch", "cancelled", "execution_failed", "internal")
+REASONS: tuple[str, ...]
+REASONS = ("none", "op", "dtype", "layout", "rank", "shape_limit", "alignment", "attribute")
+REASONS += ("architecture", "driver", "missing_library", "missing_artefact", "workspace")
+REASONS += ("numerics", "memory_kind", "capture", "policy")
 DEVICE, MEMORY, QUEUE, PLAN, MODULE = range(1, 6)
 NO, YES, PREPARE_KNOWS = range(3)
 SUPPORT = ("no", "yes", "prepare_knows")
