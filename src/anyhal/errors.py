@@ -65,15 +65,19 @@ class UnsupportedError(HalError, NotImplementedError):
     """No route can run the operation.
 
     `reason` is one typed word (op, dtype, layout, numerics, policy, ...); `refusals` lists what
-    each candidate answered.
+    each candidate answered; `call` is the op with its operands and attributes, where an op was
+    refused.
     """
 
     code = "unsupported"
 
-    def __init__(self, message: str, reason: str = "op", refusals: tuple[Any, ...] = ()) -> None:
+    def __init__(
+        self, message: str, reason: str = "op", refusals: tuple[Any, ...] = (), call: Any = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.refusals = refusals
+        self.call = call
 
 
 class OutOfMemoryError(HalError, MemoryError):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import anyhal as hal
-from anyhal.dtypes import DType
+from anyhal.dtypes import DType, of_value
 from anyhal.ops import BY_NAME
-from anyhal.ops._spec import Blocks, OpSpec, Sample
+from anyhal.ops._spec import Blocks, OpSpec, Sample, TensorSpec, describe
 from anyhal.routing.policy import Policy
 
 LAYOUTS = ("dense", "offset", "gaps", "transposed", "negative")
@@ -74,6 +74,17 @@ class OutsideError(AssertionError):
     """Something was written that is no element of the output."""
 
 
+def shown_array(array: Any) -> str:
+    """f32[3,5] strides (5,1), which are in elements."""
+    strides = ",".join(map(str, array.strides))
+    kind = TensorSpec.dense(of_value(array._dtype_value), array.shape)
+    return f"{describe(kind)} strides ({strides})"
+
+
+def _elements(count: int) -> str:
+    return "1 element" if count == 1 else f"{count} elements"
+
+
 class Output:
     """A poisoned output inside a frame that may not change."""
 
@@ -104,8 +115,27 @@ class Output:
         found = after[self.window].copy()
         after[self.window] = self.before[self.window]
         if after.tobytes() != self.before.tobytes():
-            raise OutsideError("written outside the output")
+            output = shown_array(self.view)
+            raise OutsideError(f"written outside the output {output}: {self._where(after)}")
         return found
+
+    def _where(self, after: Any) -> str:
+        """The first element that changed around the output, and what is there now."""
+        width = after.dtype.itemsize
+        now, held = (
+            np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(-1, width)
+            for x in (after, self.before)
+        )
+        at = int(np.flatnonzero((now != held).any(axis=1))[0])
+        inside = np.arange(after.size).reshape(after.shape)[self.window].reshape(-1)
+        what = f"{after.reshape(-1)[at]} is written"
+        if not inside.size:
+            return f"{what}, and the output is empty"
+        if at < inside[0]:
+            return f"{what} {_elements(inside[0] - at)} before its first element"
+        if at > inside[-1]:
+            return f"{what} {_elements(at - inside[-1])} after its last element"
+        return f"{what} between its elements, {_elements(at - inside[0])} after its first"
 
     def untouched(self) -> bool:
         return bool(self.frame.numpy().tobytes() == self.before.tobytes())

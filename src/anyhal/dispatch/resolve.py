@@ -402,7 +402,7 @@ def resolve(
         reason = decision.refusals[0].reason if decision.refusals else "policy"
         instead = _dtypes_instead(spec, infos, call) if reason == "dtype" else ""
         raise UnsupportedError(
-            decision.sentence + instead, reason=reason, refusals=decision.refusals
+            decision.sentence + instead, reason=reason, refusals=decision.refusals, call=call
         )
     where = device.device(decision.choice)
     if homes != {where.name}:

@@ -23,7 +23,7 @@ import numpy as np
 
 from anyhal import _core
 from anyhal.dtypes import dtype, of_value
-from anyhal.errors import BackendLoadError, HalError, InternalError
+from anyhal.errors import BackendLoadError, HalError, InternalError, InvalidArgumentError
 from anyhal.ops import BY_ID, lookup
 from anyhal.ops._record import fields, unpack
 from anyhal.ops._spec import TensorSpec
@@ -205,7 +205,7 @@ class _Chip:
             if main not in numbers:
                 nearest = No("dtype", "this dtype is not among those of the op; cast it", row.main)
                 continue
-            answer = _fits(row, op, operands, record)
+            answer = _fits(row, op, inputs, operands, record)
             if not isinstance(answer, No):
                 return row, answer
             nearest = answer
@@ -242,10 +242,30 @@ def _check_kernel(row: Row) -> None:
 _PLAIN = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def _fits(row: Row, op: int, operands: Sequence[Operand], record: bytes) -> dict[str, Any] | No:
+def _check_present(row: Row, inputs: int, operands: Sequence[Operand]) -> None:
+    """InvalidArgumentError where an operand is absent that the op requires."""
+    spec = lookup(row.op)
+    variadic = spec.inputs[0].variadic if spec.inputs else False
+    wanted = [*([spec.inputs[0]] * inputs if variadic else spec.inputs), *spec.outputs]
+    if len(wanted) != len(operands):
+        raise InvalidArgumentError(
+            f"{row.op} with {len(operands)} operands: the op has {len(wanted)}; pass each of them"
+        )
+    wanted = wanted[: len(wanted) - len(spec.more_outputs)]  # whether those are there, calls say
+    for arg, (number, *_) in zip(wanted, operands, strict=False):
+        if not number and not arg.optional:
+            raise InvalidArgumentError(
+                f"{row.op} without {arg.name}: this operand is required; pass it"
+            )
+
+
+def _fits(
+    row: Row, op: int, inputs: int, operands: Sequence[Operand], record: bytes
+) -> dict[str, Any] | No:
     for i, (number, *_) in enumerate(operands):
         if number and of_value(number).numpy is None:
             return No("dtype", "NumPy has no such dtype; use another device", i)
+    _check_present(row, inputs, operands)
     try:
         attrs = unpack(BY_ID[op], record)
     except ValueError as why:

@@ -17,10 +17,12 @@ from anyhal.conformance.behaviour.registry import (
     Behaviour,
     Bench,
     NotApplicableError,
+    NotDeclaredError,
     WrongError,
+    not_declared,
 )
 from anyhal.conformance.suite import Case, Finding
-from anyhal.errors import DeviceLostError, HalError
+from anyhal.errors import DeviceLostError, HalError, UnsupportedError
 
 KINDS = (
     "order", "timelines", "lifetime", "pools", "hot_path", "failures", "plan_keys", "second_call",
@@ -61,6 +63,10 @@ def _found(one: Behaviour, bench: Bench, case: Case) -> Finding:
         return Finding("fail", str(why), why.code, why.measured)
     except NotApplicableError as why:
         return Finding("refused", str(why), "not_applicable")
+    except NotDeclaredError as why:
+        return Finding("refused", str(why), "not_declared")
+    except UnsupportedError as why:
+        return _refused(bench, why)
     except driver.RefusedError as why:
         return Finding("fail", str(why), why.word)
     except DeviceLostError as why:
@@ -70,3 +76,11 @@ def _found(one: Behaviour, bench: Bench, case: Case) -> Finding:
     except Exception as why:  # what no check expects is no reason to end the run
         return Finding("fail", f"{type(why).__name__}: {why}", "error")
     return Finding("pass", measured=measured or {})
+
+
+def _refused(bench: Bench, why: UnsupportedError) -> Finding:
+    """Only what the backend declares must it run."""
+    missing = not_declared(bench, why)
+    if missing is None:
+        return Finding("fail", f"{type(why).__name__}: {why}", why.code)
+    return Finding("refused", str(missing), "not_declared")

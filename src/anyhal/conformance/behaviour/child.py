@@ -21,7 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from anyhal.conformance.behaviour.registry import Bench, NotApplicableError, WrongError
+from anyhal.conformance.behaviour.registry import (
+    Bench,
+    NotApplicableError,
+    NotDeclaredError,
+    WrongError,
+    not_declared,
+)
+from anyhal.errors import UnsupportedError
 from anyhal.records import record
 
 _COMMAND = "from anyhal.conformance.behaviour.child import main; main()"
@@ -70,8 +77,8 @@ _nursery: subprocess.Popen[bytes] | None = None  # ends when its input does
 
 
 def ask(bench: Bench, function: Callable[..., Any], seconds: float, **given: Any) -> Ended:
-    """Runs module-level `function(bench, **given)` there. What it raises as NotApplicableError or
-    WrongError is raised here."""
+    """Runs module-level `function(bench, **given)` there. What it raises as NotApplicableError,
+    NotDeclaredError or WrongError is raised here."""
     global _nursery
     if _nursery is None or _nursery.poll() is not None:
         _nursery = subprocess.Popen(
@@ -97,6 +104,8 @@ def ask(bench: Bench, function: Callable[..., Any], seconds: float, **given: Any
     told = row.get("told") or {}
     if "not_applicable" in told:
         raise NotApplicableError(told["not_applicable"])
+    if "not_declared" in told:
+        raise NotDeclaredError(told["not_declared"])
     if "wrong" in told:
         raise WrongError(told["code"], told["wrong"])
     return Ended(
@@ -167,8 +176,17 @@ def _check(write: int, words: Any) -> None:
         device = hal.device(words["device"])
         device.tested = False
         with hal.use(device=device, allow_uncertified=(device.fact.backend,)):
-            tell(told=function(OwnBench(device, words["seed"]), **words["given"]))
+            tell(told=_told_of(function, OwnBench(device, words["seed"]), words["given"]))
     except NotApplicableError as why:
         tell(not_applicable=str(why))
+    except NotDeclaredError as why:
+        tell(not_declared=str(why))
     except WrongError as why:
         tell(wrong=str(why), code=why.code)
+
+
+def _told_of(function: Callable[..., Any], bench: OwnBench, given: dict[str, Any]) -> Any:
+    try:
+        return function(bench, **given)
+    except UnsupportedError as why:
+        raise (not_declared(bench, why) or why) from None

@@ -13,9 +13,15 @@ from typing import Any
 import numpy as np
 
 from anyhal.conformance.behaviour import records as r
-from anyhal.conformance.behaviour.registry import Bench, NotApplicableError
+from anyhal.conformance.behaviour.registry import (
+    Bench,
+    NotApplicableError,
+    NotDeclaredError,
+    WrongError,
+)
 from anyhal.conformance.behaviour.services import Host
 from anyhal.dtypes import ALL as DTYPES
+from anyhal.ops import BY_ID
 
 _P, _U32, _U64, _REF = r.P, r.U32, r.U64, r.Ref
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -39,6 +45,22 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "extension": (_P, c.c_char_p, _U32, _P),
 }
 _DTYPE = {d.short: d for d in DTYPES}
+
+
+NO_SUCH_OP = 9999
+
+
+def op_name(op: int) -> str:
+    """As messages write it; an op number that does not exist is said to be one."""
+    return BY_ID[op].name if op in BY_ID else f"op {op} (a number that no op has)"
+
+
+def reason_name(reason: int) -> str:
+    return r.REASONS[reason] if 0 <= reason < len(r.REASONS) else f"unknown reason {reason}"
+
+
+def support_name(support: int) -> str:
+    return r.SUPPORT[support] if 0 <= support < len(r.SUPPORT) else f"unknown support {support}"
 
 
 class RefusedError(Exception):
@@ -130,6 +152,7 @@ class RawDevice:
         )  # fmt: skip
         self.handle = handle
         self.tag = 0
+        self.rows: list[dict[str, Any]] | None = None  # what is declared, where that is known
         self.lines: list[Line] = []
         self.plans: list[RawPlan] = []
         self.blocks: dict[int, Any] = {}  # by handle
@@ -321,12 +344,20 @@ class RawPlan:
         self.description = Description(device, op, operands, attributes, **desc)
         self.verdict = self.description.query()
         if self.verdict.support == r.NO:
-            raise NotApplicableError(
-                f"the device does not run op {op} on {operands[0][0]} (reason"
-                f" {self.verdict.reason})"
-            )
+            raise self._refusal(op_name(op), operands[0][0])
         self.handle, self.prepared = self.description.prepare()
         device.plans.append(self)
+
+    def _refusal(self, op: str, dtype: str) -> Exception:
+        """What "no" means: only what the backend declares must it run."""
+        why = reason_name(self.verdict.reason)
+        rows = self.device.rows
+        if rows is not None and not any(x["op"] == op and dtype in x["dtypes"] for x in rows):
+            return NotDeclaredError(f"it needs {op} of {dtype}, which the backend does not declare")
+        if rows is not None and self.verdict.reason in (r.REASON_OP, r.REASON_DTYPE):
+            said = f"{op} of {dtype} is declared, and op_query refuses it for its {why}"
+            return WrongError("lie", said)
+        return NotApplicableError(f"the device does not run this call of {op} of {dtype} ({why})")
 
     def enqueue(self, line: Line, refs: Sequence[Any], workspace: Any = None) -> None:
         if workspace is None and self.prepared.workspace_bytes:
@@ -435,6 +466,7 @@ def opened(bench: Bench) -> RawDevice:
     key = bench.device.native.instance.path, bench.device_name
     if key not in _opened:
         _opened[key] = RawDevice(instance_of(bench), bench.device._id)
+        _opened[key].rows = bench.capabilities
     return _opened[key]
 
 

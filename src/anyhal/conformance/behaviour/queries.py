@@ -13,7 +13,15 @@ import numpy as np
 
 from anyhal.conformance.behaviour import records as r
 from anyhal.conformance.behaviour import work
-from anyhal.conformance.behaviour.driver import Description, RawDevice, opened
+from anyhal.conformance.behaviour.driver import (
+    NO_SUCH_OP,
+    Description,
+    RawDevice,
+    op_name,
+    opened,
+    reason_name,
+    support_name,
+)
 from anyhal.conformance.behaviour.registry import (
     Bench,
     Measured,
@@ -46,10 +54,10 @@ def _answers(device: RawDevice) -> dict[str, Any]:
         (work.MATMUL, b"", [("f32", (8, 8))] * 3),
         (work.BINARY, work.attributes(work.ADD), [("f32", (8,))] * 3),
         (work.BINARY, work.attributes(work.ADD), [("i8", (8,))] * 3),
-        (9999, b"", [("f32", (8,))] * 2),
+        (NO_SUCH_OP, b"", [("f32", (8,))] * 2),
     ):
         verdict = Description(device, op, shapes, attributes).query()
-        found[f"op {op} on {shapes[0][0]}"] = _words(verdict, "cost_ns")
+        found[f"{op_name(op)} of {shapes[0][0]}"] = _words(verdict, "cost_ns")
     return found
 
 
@@ -180,12 +188,13 @@ def unknown_words(bench: Bench) -> Measured:
         op = fields.pop("op", work.BINARY)
         return Description(device, op, [("f32", (64,))] * 3, work.attributes(work.ADD), **fields)
 
-    unknown = described(op=9999)
+    unknown = described(op=NO_SUCH_OP)
     verdict = unknown.query()
     require(
         verdict.support == r.NO and verdict.reason == r.REASON_OP,
         "accepted",
-        f"op 9999: support {verdict.support}, reason {verdict.reason}",
+        f"{op_name(NO_SUCH_OP)}: op_query says {support_name(verdict.support)} with reason"
+        f" {reason_name(verdict.reason)}; it must say no with reason op",
     )
     trials = {
         "a flag of the op": described(flags=1 << 30),

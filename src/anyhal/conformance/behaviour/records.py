@@ -20,13 +20,18 @@ STATUSES = (
     "timeout",
 )
 STATUSES += ("not_found", "abi_mismatch", "cancelled", "execution_failed", "internal")
+REASONS: tuple[str, ...]
+REASONS = ("none", "op", "dtype", "layout", "rank", "shape_limit", "alignment", "attribute")
+REASONS += ("architecture", "driver", "missing_library", "missing_artefact", "workspace")
+REASONS += ("numerics", "memory_kind", "capture", "policy")
 DEVICE, MEMORY, QUEUE, PLAN, MODULE = range(1, 6)
 NO, YES, PREPARE_KNOWS = range(3)
+SUPPORT = ("no", "yes", "prepare_knows")
 ABI_VERSION = 3  # 0.3
 NO_LIMIT = 2**64 - 1
 DEVICE_LOCAL, HOST_VISIBLE, COHERENT, CELL, STABLE_ADDRESS = 1, 2, 4, 8, 64
 SYNCHRONOUS, HIDDEN_MEMORY = 1, 2  # of a reply
-REASON_OP, REASON_WORKSPACE = 1, 12
+REASON_OP, REASON_DTYPE, REASON_WORKSPACE = 1, 2, 12
 FREE_BYTES, COUNTER, CAPABILITIES = 1, 4, 5
 EVENT_TRIM = 3
 ABANDON = 1

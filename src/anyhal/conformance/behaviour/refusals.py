@@ -13,7 +13,15 @@ import anyhal as hal
 from anyhal.conformance.behaviour import records as r
 from anyhal.conformance.behaviour import work
 from anyhal.conformance.behaviour.drift import flat
-from anyhal.conformance.behaviour.driver import Description, RawDevice, opened
+from anyhal.conformance.behaviour.driver import (
+    NO_SUCH_OP,
+    Description,
+    RawDevice,
+    op_name,
+    opened,
+    reason_name,
+    support_name,
+)
 from anyhal.conformance.behaviour.registry import (
     Bench,
     Measured,
@@ -39,11 +47,13 @@ def _descriptions(device: RawDevice) -> list[tuple[str, Description]]:
     for op, attributes, shapes in _ROWS:
         for dtype in _DTYPES:
             operands = [(dtype, shape) for shape in shapes]
-            found.append((f"op {op} on {dtype}", Description(device, op, operands, attributes)))
+            found.append(
+                (f"{op_name(op)} of {dtype}", Description(device, op, operands, attributes))
+            )
     for rank in (3, 4):
         shape = (2,) * (rank - 2) + (8, 8)
         batched = Description(device, work.MATMUL, [("f32", shape)] * 3)
-        found.append((f"matmul of rank {rank} on f32", batched))
+        found.append((f"matmul of rank {rank} of f32", batched))
     limit = device.info.rank_max
     if 0 < limit < 64:
         shape = (1,) * (limit + 1)
@@ -58,7 +68,7 @@ def query_is_prepare(bench: Bench) -> Measured:
     same reason: four ops on twelve dtypes, and a rank too many."""
     device, yes, no = opened(bench), 0, 0
     for name, description in _descriptions(device):
-        if name.split(" on ")[-1] not in ("f32", "f64", "i8", "u16") and not name.startswith(
+        if name.split(" of ")[-1] not in ("f32", "f64", "i8", "u16") and not name.startswith(
             "copy"
         ):
             continue  # of the rest the verdicts are looked at by `refusals/clean`
@@ -67,16 +77,20 @@ def query_is_prepare(bench: Bench) -> Measured:
         if status == r.OK:
             device.instance.release(r.PLAN, plan.value or 0)
         if verdict.support == r.YES:
-            require(status == r.OK, "lie", f"{name}: yes, and op_prepare {r.STATUSES[status]}")
+            require(
+                status == r.OK,
+                "lie",
+                f"{name}: op_query says yes, and op_prepare {r.STATUSES[status]}",
+            )
             yes += 1
         elif verdict.support == r.NO:
-            require(
-                status == r.UNSUPPORTED, "lie", f"{name}: no, and op_prepare {r.STATUSES[status]}"
-            )
+            said = f"{name}: op_query says no, and op_prepare {r.STATUSES[status]}"
+            require(status == r.UNSUPPORTED, "lie", said)
             require(
                 error.reason == verdict.reason,
                 "lie",
-                f"{name}: refused for reason {verdict.reason}, then for {error.reason}",
+                f"{name}: refused for reason {reason_name(verdict.reason)}, then for"
+                f" {reason_name(error.reason)}",
             )
             no += 1
     return {"yes": yes, "no": no}
@@ -84,8 +98,8 @@ def query_is_prepare(bench: Bench) -> Measured:
 
 def _refused(device: RawDevice) -> list[tuple[str, Description]]:
     rows = [(name, d) for name, d in _descriptions(device) if d.query().support == r.NO]
-    unknown = Description(device, 9999, [("f32", (64,))] * 3)
-    return [*rows, ("op 9999", unknown)]
+    unknown = Description(device, NO_SUCH_OP, [("f32", (64,))] * 3)
+    return [*rows, (op_name(NO_SUCH_OP), unknown)]
 
 
 @behaviour("refusals/clean", 1, tier="smoke")
@@ -101,8 +115,9 @@ def clean(bench: Bench) -> Measured:
             verdict = description.query()
             status, plan, prepared, error = description.attempt_prepare()
             require(status == r.UNSUPPORTED, "status", f"{name}: {r.STATUSES[status]}")
-            require(0 < error.reason <= 16, "untyped", f"{name}: reason {error.reason}")
-            require(0 < verdict.reason <= 16, "untyped", f"{name}: reason {verdict.reason}")
+            for slot, reason in (("op_query", verdict.reason), ("op_prepare", error.reason)):
+                said = f"{name}: {slot} refuses with reason {reason_name(reason)}"
+                require(0 < reason <= 16, "untyped", said)
             require(bool(error.text), "untyped", f"{name}: no text")
             require(not plan.value and not prepared, "lie", f"{name}: refused, and a plan given")
             found.append((name, verdict.reason, verdict.reason_operand, error.reason, error.text))
@@ -162,7 +177,7 @@ def workspace(bench: Bench) -> Measured:
             require(
                 verdict.support != r.NO and verdict.workspace_bytes <= 1 and wanted <= 1,
                 "lie",
-                f"op {op}, allowed one byte: the verdict wants {verdict.workspace_bytes}, the plan"
+                f"{op_name(op)}, one byte: the verdict wants {verdict.workspace_bytes}, the plan"
                 f" {wanted}",
             )
             continue
@@ -170,12 +185,14 @@ def workspace(bench: Bench) -> Measured:
         require(
             status == r.UNSUPPORTED and error.reason == r.REASON_WORKSPACE,
             "status",
-            f"op {op}, allowed one byte: {r.STATUSES[status]}, reason {error.reason}",
+            f"{op_name(op)}, allowed one byte: {r.STATUSES[status]}, reason"
+            f" {reason_name(error.reason)}",
         )
         require(
             verdict.support == r.NO and verdict.reason == r.REASON_WORKSPACE,
             "lie",
-            f"op {op}, allowed one byte: op_query says {verdict.support}, op_prepare refuses",
+            f"{op_name(op)}, allowed one byte: op_query says"
+            f" {support_name(verdict.support)}, op_prepare refuses",
         )
     return {"refused": refused}
 

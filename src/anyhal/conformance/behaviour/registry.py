@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from anyhal.conformance.suite import Case
+from anyhal.errors import UnsupportedError
 from anyhal.records import record
 from anyhal.routing.facts import DeviceFact
 from anyhal.runtime.device import Device
@@ -41,6 +42,10 @@ class WrongError(Exception):
 
 class NotApplicableError(Exception):
     """The device cannot have this behaviour, and says so itself: no queues, no such memory."""
+
+
+class NotDeclaredError(Exception):
+    """The backend does not declare an op that the case needs."""
 
 
 Measured = Mapping[str, Any] | None
@@ -75,9 +80,45 @@ def behaviour(
     return register
 
 
+def not_declared(bench: Bench, why: UnsupportedError) -> NotDeclaredError | None:
+    """What a refused call means where the backend never declared it; None where it did, so that the
+    refusal is a failure. Rows name no functions: these are refused with reason `attribute`."""
+    call = why.call
+    if call is None:
+        return None
+    fn = call.attrs.get("fn", "")
+    name = f"{call.op} {fn}".strip()
+    dtypes = {d for row in bench.capabilities if row["op"] == call.op for d in row["dtypes"]}
+    backend = bench.facts.backend
+    if not dtypes:
+        return NotDeclaredError(f"it needs {name}, which {backend} does not declare")
+    operand = next((o.text for o in call.operands if o.text != "absent"), "")
+    kind = operand.partition("[")[0]
+    if kind and kind not in dtypes:
+        return NotDeclaredError(f"it needs {name} of {kind}, which {backend} does not declare")
+    if fn and why.reason == "attribute":
+        return NotDeclaredError(f"it needs {name}, a function that {backend} does not have")
+    return None
+
+
+def if_declared(bench: Bench, call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """What call(...) gives; None where the backend does not declare its op."""
+    try:
+        return call(*given, **named)
+    except UnsupportedError as why:
+        if not_declared(bench, why) is None:
+            raise
+        return None
+
+
 def require(holds: bool, code: str, reason: str, **measured: Any) -> None:
     if not holds:
         raise WrongError(code, reason, **measured)
+
+
+def plain(value: Any) -> str:
+    """A number as sentences show it: 1.0001, with the digits that its dtype holds."""
+    return str(value)
 
 
 def require_equal(found: np.ndarray, right: np.ndarray, code: str, what: str) -> None:
@@ -88,6 +129,6 @@ def require_equal(found: np.ndarray, right: np.ndarray, code: str, what: str) ->
     at = int(wrong[0]) if wrong.size else 0
     raise WrongError(
         code,
-        f"{what}: element {at} is {found.ravel()[at]!r}, right is {right.ravel()[at]!r}"
+        f"{what}: element {at} is {plain(found.ravel()[at])}, right is {plain(right.ravel()[at])}"
         f" ({wrong.size} of {found.size} differ)",
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import anyhal as hal
-from anyhal.conformance.placing import Output, OutsideError, call, place
+from anyhal.conformance.placing import Output, OutsideError, call, place, shown_array
 from anyhal.conformance.suite import Part
 from anyhal.conformance.tolerance import bound, mismatch, nearest, wrong_elements
 from anyhal.dtypes import DType, dtype, of_value
@@ -51,7 +51,9 @@ def run_sample(
     except hal.UnsupportedError as why:
         return Part(sample.label, refusal=str(why), code=why.reason)
     except OutsideError as why:
-        return Part(sample.label, code="outside_written", failed=str(why))
+        operands = ["absent" if a is None else shown_array(a) for a in arrays]
+        said = f"{' '.join([spec.name, *operands])}: {why}"
+        return Part(sample.label, code="outside_written", failed=said)
     changed = _changed(spec, probe, arrays)
     return Part(sample.label, results, "", "input_changed" if changed else "", changed)
 
