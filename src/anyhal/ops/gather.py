@@ -69,6 +69,8 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
         for axis in (0, 1, -1):
             indices = rng.integers(0, x.shape[axis], (2, 4))
             yield Sample(f"axis {axis} {short}", (x, indices), {"axis": axis})
+    matrix = rng.standard_normal((4, 9)).astype(np.float32)
+    yield Sample("columns", (matrix, rng.integers(0, 9, 20)), {"axis": 1})
     x = np.array([np.nan, -0.0, 3.0], np.float32)
     yield Sample("i32 indices", (x, np.array([2, 0, 0, 1], np.int32)), {"axis": 0})
     yield Sample("0-d index", (x, np.array(1, np.int64)), {"axis": 0})
