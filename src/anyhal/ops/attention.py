@@ -274,6 +274,8 @@ def samples(rng: np.random.Generator) -> Iterator[Sample]:
             full = (q, k, v, np.array([7, 2]), added, sinks)
             yield Sample(f"window {window} {causal} softcap sinks {name}", full, attrs)
         yield Sample(f"sinks {name}", (q, k, v, None, seen, sinks), {**attrs, "softcap": 0.0})
+    wide = (normal(1, 2, 3, 4), normal(1, 2, 5, 4), normal(1, 2, 5, 9), None, None, None)
+    yield Sample("values wider than keys", wide, {"scale": 0.5, "causal": "none"})
     q, k, v = normal(1, 1, 4, 2), normal(1, 1, 4, 2), normal(1, 1, 4, 2)
     k[0, 0, 3], v[0, 0, 3] = np.nan, np.nan
     v[0, 0, 2, 0] = np.inf
