@@ -154,6 +154,21 @@ def test_a_softmax_without_its_maximum_is_caught() -> None:
     assert judge("softmax", (x,), {"axis": -1}, (e * 1.0001) / e.sum(-1, keepdims=True)) is not None
 
 
+def test_a_long_softmax_may_add_one_by_one_but_not_in_half_precision() -> None:
+    """2,053 terms in the order of a loop, in f32: up to 23 u off, where 24 u without the terms'
+    number were allowed. A sum that is off by a term or kept in f16 is found."""
+    for seed in range(40):
+        x = np.random.default_rng(seed).standard_normal((3, 2053)).astype(np.float32)
+        e = np.exp(x - x.max(-1, keepdims=True))
+        total = np.cumsum(e, -1, dtype=np.float32)[:, -1:]
+        assert judge("softmax", (x,), {"axis": -1}, e * (1 / total)) is None, seed
+        short = e[:, 1:].sum(-1, keepdims=True)
+        assert judge("softmax", (x,), {"axis": -1}, e / short) is not None, seed
+        half = np.cumsum(e.astype(np.float16), -1, dtype=np.float16)[:, -1:]
+        wrong = (e / half.astype(np.float32)).astype(np.float32)
+        assert judge("softmax", (x,), {"axis": -1}, wrong) is not None, seed
+
+
 def test_attention_probabilities_in_half_precision_are_caught() -> None:
     q, k, v = RNG.standard_normal((3, 1, 2, 33, 16)).astype(np.float32)
     s = (q * np.float32(0.25)) @ np.swapaxes(k, -1, -2)

@@ -100,7 +100,10 @@ def _softmax(c: _Case) -> Any:
         depth = x.max(axis=axis, keepdims=True) - x
         depth = np.where(np.isfinite(depth), depth, 0)  # e = 0 has no relative error
         mean_depth = np.sum(c.reference * depth, axis=axis, keepdims=True)
-    relative = c.acc.u * (depth + mean_depth + 2 * _EXP_ROUNDINGS + 7)
+        # A sum of few terms has a rounding for each.
+        n = x.shape[axis]
+        steps = np.minimum(n - 1, growth(n, one_number=constant(x, axis=axis, keepdims=True)))
+    relative = c.acc.u * (depth + mean_depth + 2 * _EXP_ROUNDINGS + 5 + steps)
     return _stored(c) + relative * np.abs(c.reference) + 2 * _EXP_ROUNDINGS * c.acc.theta
 
 

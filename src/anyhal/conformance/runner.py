@@ -298,14 +298,13 @@ class _Loop:
         """Keeps an answer, or hands it on to the oracle; whether the device is unwell since."""
         assert self._asked is not None
         (case, seed), unwell, seconds = self._asked, str(said["unwell"]), float(said["seconds"])
+        finding = None
         if said["kind"] == "finding":
             finding = suite.checked(said["finding"])
             if finding.outcome == "pass" and case.group in suite.BY_ORACLE:
                 why = "its process passed a case by itself that the oracle has to judge"
                 finding = Finding("fail", why, "protocol")
-        elif unwell:
-            finding = Finding("fail", "", "unhealthy")
-        else:
+        elif not unwell:
             file = self._run.folder / Path(str(said["file"])).name
             size = os.lstat(file).st_size
             words = {"case": _plain_case(case), "seed": seed, "rows": said["rows"]}
@@ -313,8 +312,9 @@ class _Loop:
             self._judged.append((case, seed, seconds, size))
             self._run.judge.send({**words, "file": str(file)})
             return False
-        if unwell and finding.outcome != "fail" or finding.code == "unhealthy":
+        if unwell and (finding is None or finding.outcome != "fail"):
             finding = Finding("fail", f"afterwards {unwell}", "unhealthy")
+        assert finding is not None
         self._asked = None
         self._keep(case, seed, finding, seconds)
         return bool(unwell)

@@ -20,6 +20,8 @@ from anyhal.conformance.worker import rng_of
 from anyhal.ops import BY_NAME
 from anyhal.ops._spec import OpSpec, Sample
 
+# Of ops that move data unchanged: a kernel is made for a size of elements, not for a dtype.
+_OTHER_SIZES = ("i8", "f16", "f64")
 _MODERATE = 1 << 13  # elements
 _REPEATS = {"quick": 5, "full": 20}
 _TURNS = {"quick": 3, "full": 200}
@@ -35,6 +37,9 @@ def cases() -> Iterator[Case]:
             for effort in ("quick", "full"):
                 if mode == "fused" or effort == "full":
                     yield case_of(spec.name, "sequences", (main, effort), effort, main, mode)
+            for short in _OTHER_SIZES if spec.bound == "exact" and mode == "fused" else ():
+                if short in shorts and short != main:
+                    yield case_of(spec.name, "sequences", (short, "layouts"), "quick", short, mode)
 
 
 def probes(case: Case, seed: int) -> Iterator[Probe]:
@@ -42,6 +47,9 @@ def probes(case: Case, seed: int) -> Iterator[Probe]:
     found = [s for s in spec.samples(rng_of(seed)) if size_of(s) <= _MODERATE]
     found.sort(key=size_of, reverse=True)
     mine = [s for s in found if main_dtype(spec.name, s) == case.dtype]
+    if effort == "layouts":
+        yield from (Probe(mine[0], (layout,) * len(mine[0].inputs)) for layout in LAYOUTS)
+        return
     plain = min(mine, key=lambda s: (sum(x is not None for x in s.inputs), -size_of(s)))
     for first in [mine[0]] if mine[0] is plain else [mine[0], plain]:
         yield from _after_another(spec, first, found, effort)
