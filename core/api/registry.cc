@@ -158,16 +158,51 @@ void read_fact(const std::vector<std::string>& f, bool open, std::vector<Registe
   found.back().quarantined.push_back({f[1], f[2], f[3], f[4]});
 }
 
+// "Linux 6.18.44-x" is "Linux ", {6, 18, 44}, "-x"; without numbers where it has other words.
+struct Version {
+  std::string_view name, rest;
+  std::vector<int64_t> numbers;
+};
+
+Version version_of(std::string_view text) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto first = std::find_if(text.begin(), text.end(), digit);
+  Version v;
+  v.name = text.substr(0, static_cast<size_t>(first - text.begin()));
+  std::string_view left = text.substr(v.name.size());
+  while (!left.empty() && digit(left[0]) && v.numbers.size() < 16) {
+    size_t count = 0;
+    int64_t value = 0;
+    for (; count < left.size() && count < 9 && digit(left[count]); ++count)
+      value = 10 * value + (left[count] - '0');
+    v.numbers.push_back(value);
+    left.remove_prefix(count);
+    if (left.size() < 2 || left[0] != '.' || !digit(left[1])) break;
+    left.remove_prefix(1);
+  }
+  v.rest = left;
+  if (left.find_first_of(" \t") != std::string_view::npos) v.numbers.clear();
+  return v;
+}
+
+// Twin of `covers` in runtime/certified.py: one of the two, or between them under the same name.
+bool covers(const Certified& c, const std::string& driver) {
+  if (driver == c.least || driver == c.most) return true;
+  const Version least = version_of(c.least), most = version_of(c.most), here = version_of(driver);
+  const auto alike = [&](const Version& v) {
+    return !v.numbers.empty() && v.name == here.name && v.rest == here.rest;
+  };
+  return alike(least) && alike(most) && !here.numbers.empty() && least.numbers <= here.numbers &&
+         here.numbers <= most.numbers;
+}
+
 }  // namespace
 
 std::string state_on(const Registered& row, const std::string& arch, const std::string& driver,
                      int64_t now) {
   if (row.certified.empty() || row.state != kStates[0]) return row.state;
   for (const Certified& c : row.certified) {
-    const bool tested = driver == c.least || driver == c.most ||
-                        (strverscmp(c.least.c_str(), driver.c_str()) < 0 &&
-                         strverscmp(driver.c_str(), c.most.c_str()) < 0);
-    if (now < c.until && arch == c.arch && tested) return row.state;
+    if (now < c.until && arch == c.arch && covers(c, driver)) return row.state;
   }
   return row.certified[0].otherwise;
 }

@@ -291,9 +291,13 @@ def test_uncertified_runs_only_when_named_or_allowed(
     ("until", "arch", "drivers", "state"),
     [
         (1 << 40, "HERE", ("DRIVER", "DRIVER"), "certified"),
-        (1 << 40, "HERE", ("Linux 2.6", "Linux 99"), "certified"),
-        (1 << 40, "HERE", ("Linux 99", "Linux 100"), "uncertified"),
-        (1 << 40, "HERE", ("Linux 2.4", "Linux 2.6"), "uncertified"),
+        (1 << 40, "HERE", ("Linux 2.6REST", "Linux 99REST"), "certified"),
+        (1 << 40, "HERE", ("Linux 2.6REST", "Linux 10.1REST"), "certified"),
+        (1 << 40, "HERE", ("Linux 2.6", "Linux 99"), "uncertified"),
+        (1 << 40, "HERE", ("Linux 2.6-other", "Linux 99-other"), "uncertified"),
+        (1 << 40, "HERE", ("Driver 2.6REST", "Zeta 99REST"), "uncertified"),
+        (1 << 40, "HERE", ("Linux 99REST", "Linux 100REST"), "uncertified"),
+        (1 << 40, "HERE", ("Linux 2.4REST", "Linux 2.6REST"), "uncertified"),
         (1 << 40, "HERE", ("", ""), "uncertified"),
         (1 << 40, "elsewhere", ("DRIVER", "DRIVER"), "uncertified"),
         (1, "HERE", ("DRIVER", "DRIVER"), "uncertified"),
@@ -311,10 +315,15 @@ def test_a_certificate_holds_for_its_time_device_and_drivers(
 ) -> None:
     """What does not hold is as uncertified to a C program as to Python."""
     import anyhal as hal
+    from anyhal.runtime.certified import covers, driver_version
 
     here = hal.device("cpu_ref").fact
+    version = driver_version(here.driver)
+    assert version is not None
     words = {"HERE": here.arch, "DRIVER": here.driver}
-    given = [words.get(word, word) for word in (arch, *drivers)]
+    given = [words.get(word, word).replace("REST", version[2]) for word in (arch, *drivers)]
+    if arch == "HERE" and until > 1:
+        assert covers(given[1:], here.driver) == (state == "certified")
     row = stranger[1].replace("\tuncertified\t", "\tcertified\t")
     row += "\t".join(["certified", str(until), "uncertified", *given]) + "\n"
     file = tmp_path / "registry.tsv"
